@@ -1,0 +1,16 @@
+"""Very deep Transformers for neural machine translation that train, fold and run as stock transformers models."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
+
+from .configuration_admin import AdminConfig
+from .modeling_admin import AdminForConditionalGeneration, AdminModel
+
+AutoConfig.register("admin", AdminConfig, exist_ok=True)
+AutoModel.register(AdminConfig, AdminModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(AdminConfig, AdminForConditionalGeneration, exist_ok=True)
+# Code of transformers that goes by class names looks these two up.
+MODEL_MAPPING_NAMES["admin"] = "AdminModel"
+MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["admin"] = "AdminForConditionalGeneration"
+
+__all__ = ["AdminConfig", "AdminForConditionalGeneration", "AdminModel"]

@@ -1,0 +1,125 @@
+"""Averages the weights of several checkpoints of one run: the last n, or the best n by a metric."""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from tqdm import tqdm
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+
+def last_checkpoints(output_dir: str | Path, n: int) -> list[Path]:
+    """The folders of the last `n` checkpoints of a run, earliest first.
+
+    Raises:
+        ValueError: the run has fewer than `n` checkpoints.
+    """
+    return _checkpoints(output_dir, n)[-n:]
+
+
+def best_checkpoints(
+    output_dir: str | Path, n: int, metric: str = "eval_bleu", greater_is_better: bool = True
+) -> list[Path]:
+    """The folders of the `n` checkpoints of a run with the best `metric`, best first; of equals the later one.
+
+    Raises:
+        ValueError: the run has fewer than `n` checkpoints, or one of them was not evaluated by `metric`.
+    """
+    checkpoints = _checkpoints(output_dir, n)
+    state_file = checkpoints[-1] / "trainer_state.json"
+    log = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
+    values = {entry["step"]: entry[metric] for entry in log if metric in entry}
+    for checkpoint in checkpoints:
+        if _step(checkpoint) not in values:
+            raise ValueError(f"{state_file} has no {metric} for {checkpoint.name}; evaluate whenever you save")
+    sign = 1 if greater_is_better else -1
+    return sorted(checkpoints, key=lambda folder: (sign * values[_step(folder)], _step(folder)), reverse=True)[:n]
+
+
+def _checkpoints(output_dir: str | Path, at_least: int) -> list[Path]:
+    """All checkpoint folders by step."""
+    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    folders = [path for path in Path(output_dir).iterdir() if path.is_dir() and pattern.fullmatch(path.name)]
+    if not 1 <= at_least <= len(folders):
+        raise ValueError(
+            f"{output_dir} has {len(folders)} checkpoints, not {at_least}; ask for 1 to {len(folders)}, "
+            "or raise save_total_limit"
+        )
+    return sorted(folders, key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
+    """Mean of the weights of several checkpoints, each one `model.safetensors` or a sharded set with its index.
+
+    Means are taken in float64 and given in the stored type; tensors of integers or booleans must be equal everywhere.
+    The weights are read tensor by tensor, so memory holds little more than the result.
+
+    Raises:
+        ValueError: no folder is given, a file is missing or damaged, or the tensors of two checkpoints differ in
+            name, shape or type.
+    """
+    if not folders:
+        raise ValueError("there is no checkpoint to average; give at least one folder")
+    with ExitStack() as stack:
+        checkpoints = [_open_tensors(Path(folder), stack) for folder in folders]
+        for folder, checkpoint in zip(folders, checkpoints, strict=True):
+            _check_same_names(folders[0], checkpoints[0], folder, checkpoint)
+        return {
+            name: _mean(name, folders, [checkpoint[name].get_tensor(name) for checkpoint in checkpoints])
+            for name in tqdm(checkpoints[0], desc=f"averaging {len(folders)} checkpoints", unit="tensor")
+        }
+
+
+def _open_tensors(folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """Every tensor name of a checkpoint with the open file that holds it."""
+    index = folder / SAFE_WEIGHTS_INDEX_NAME
+    names = [SAFE_WEIGHTS_NAME]
+    if index.exists():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    tensors: dict[str, Any] = {}
+    for path in (folder / name for name in names):
+        try:
+            file = stack.enter_context(safe_open(path, framework="pt"))
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{path} is missing or damaged ({error}); leave out this checkpoint") from error
+        tensors |= dict.fromkeys(file.keys(), file)
+    return tensors
+
+
+def _check_same_names(
+    first_folder: str | Path, first: dict[str, Any], folder: str | Path, checkpoint: dict[str, Any]
+) -> None:
+    different = sorted(first.keys() ^ checkpoint.keys())
+    if different:
+        name = different[0]
+        present, absent = (first_folder, folder) if name in first else (folder, first_folder)
+        raise ValueError(f"{name} is in {present} but not in {absent}; average checkpoints of one run")
+
+
+def _mean(name: str, folders: Sequence[str | Path], tensors: list[Tensor]) -> Tensor:
+    first = tensors[0]
+    for folder, tensor in zip(folders, tensors, strict=True):
+        if tensor.shape != first.shape or tensor.dtype != first.dtype:
+            raise ValueError(
+                f"{name} is {tensor.dtype} {list(tensor.shape)} in {folder} but {first.dtype} {list(first.shape)} "
+                f"in {folders[0]}; average checkpoints of one run"
+            )
+        if not first.is_floating_point() and not torch.equal(tensor, first):
+            raise ValueError(f"{name} holds integers that differ between {folders[0]} and {folder}")
+    if not first.is_floating_point():
+        return first
+    total = torch.zeros_like(first, dtype=torch.float64)
+    for tensor in tensors:
+        total += tensor
+    return (total / len(tensors)).to(first.dtype)

@@ -1,0 +1,227 @@
+"""Batches under a token budget: planned once with numpy, shuffled by epoch, padded into tensors.
+
+Lengths are numbers of tokens, end-of-sentence included. A batch of n sentences costs n times its longest sentence,
+source or target, as fairseq counts it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+def batch_by_size(
+    order: npt.ArrayLike,
+    num_tokens: npt.ArrayLike,
+    max_tokens: int,
+    multiple: int = 1,
+    max_sentences: int | None = None,
+) -> list[IntArray]:
+    """Cuts an order of sentences greedily into batches that cost at most `max_tokens`; fairseq's `batch_by_size`.
+
+    Args:
+        order: sentence indices in the order in which batches are filled.
+        num_tokens: length of every sentence, indexed by the values of `order`; for a pair max(source, target).
+        max_tokens: budget of a batch: its number of sentences times its longest length.
+        multiple: a batch of more sentences than this is cut down to a multiple of it (except the last one).
+        max_sentences: most sentences in a batch.
+
+    Returns:
+        The batches, as views of `order`.
+
+    Raises:
+        ValueError: a sentence is empty or alone exceeds the budget.
+    """
+    order, num_tokens = np.asarray(order, dtype=np.intp), np.asarray(num_tokens)
+    lengths = num_tokens[order]
+    _check_lengths(order, lengths, max_tokens)
+    sizes = np.arange(1, min(max_tokens, max_sentences or max_tokens) + 1)
+    batches, start = [], 0
+    while start < len(order):
+        # The longest length only grows along the order, so the first one bounds the size of the batch.
+        window = lengths[start : start + min(max_tokens // int(lengths[start]), len(sizes))]
+        costs = np.maximum.accumulate(window) * sizes[: len(window)]
+        size = int(costs.searchsorted(max_tokens, side="right"))
+        if start + size < len(order):
+            size = max(size - size % multiple, size % multiple)
+        batches.append(order[start : start + size])
+        start += size
+    return batches
+
+
+def _check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
+    if len(order) == 0:
+        return
+    if lengths.min() < 1:
+        raise ValueError(f"sentence {order[lengths.argmin()]} has no tokens; lengths include the end-of-sentence token")
+    if lengths.max() > max_tokens:
+        longest = lengths.argmax()
+        raise ValueError(
+            f"sentence {order[longest]} has {lengths[longest]} tokens, more than max_tokens={max_tokens}; "
+            "raise max_tokens or filter out longer sentences"
+        )
+
+
+def serpentine_order(source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike) -> IntArray:
+    """Sorts pairs by target length, and by source length up and down in turn between neighbouring target lengths.
+
+    The turns keep the source lengths of a batch close where it crosses from one target length to the next. Pairs of
+    equal lengths keep their order.
+    """
+    source, target = _sort_key(source_lengths), _sort_key(target_lengths)
+    turn = np.cumsum(np.bincount(target) > 0) % 2 == 0
+    return np.lexsort((np.where(turn[target], -source, source), target))
+
+
+def _sort_key(lengths: npt.ArrayLike) -> IntArray:
+    """Lengths in 16 bits where they fit, because numpy sorts those in linear time."""
+    lengths = np.asarray(lengths)
+    fits = lengths.max(initial=0) <= np.iinfo(np.int16).max
+    return lengths.astype(np.int16 if fits else np.int64)
+
+
+def padding_fraction(
+    batches: Sequence[npt.ArrayLike], source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike
+) -> float:
+    """Fraction of all source and target positions in `batches` that hold padding."""
+    order = np.concatenate(batches)
+    sizes = np.array([len(np.asarray(batch)) for batch in batches])
+    starts = np.cumsum(sizes) - sizes
+    tokens = positions = 0
+    for lengths in (np.asarray(source_lengths)[order], np.asarray(target_lengths)[order]):
+        tokens += int(lengths.sum(dtype=np.int64))
+        positions += int((np.maximum.reduceat(lengths, starts) * sizes).sum())
+    return 1 - tokens / positions
+
+
+def generation_batches(
+    source_lengths: npt.ArrayLike, max_tokens: int, max_sentences: int | None = None
+) -> list[IntArray]:
+    """Batches for translating or evaluating: sorted by source length, longest first, so that memory is soon known.
+
+    A source longer than `max_tokens` makes a batch of its own: one long sentence must not stop a translation.
+    """
+    lengths = np.minimum(np.asarray(source_lengths, dtype=np.int64), max_tokens)
+    order = np.argsort(-np.asarray(source_lengths, dtype=np.int64), kind="stable")
+    return batch_by_size(order, lengths, max_tokens, max_sentences=max_sentences)
+
+
+class TokenBatchSampler:
+    """Batch sampler with a token budget, for `DataLoader(batch_sampler=...)` and accelerate.
+
+    The batches are planned once, so every epoch has the same number of steps; an epoch shuffles their order by
+    (seed, epoch) alone. Every process builds the same plan, and accelerate deals it out in whole batches. That needs
+    an object without a `batch_size`: accelerate would drop or fill up batches of any other size.
+
+    Args:
+        source_lengths: source tokens of every pair.
+        target_lengths: target tokens of every pair.
+        max_tokens: budget of a batch: its number of pairs times its longest source or target.
+        seed: of the shuffle.
+        shuffle: False gives the batches in the planned order, shortest targets first.
+        multiple: preferred divisor of the number of pairs in a batch.
+        max_sentences: most pairs in a batch.
+
+    Raises:
+        ValueError: the lengths disagree in number, or a pair is empty or alone exceeds the budget.
+    """
+
+    def __init__(
+        self,
+        source_lengths: npt.ArrayLike,
+        target_lengths: npt.ArrayLike,
+        max_tokens: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        multiple: int = 1,
+        max_sentences: int | None = None,
+    ) -> None:
+        source, target = np.asarray(source_lengths), np.asarray(target_lengths)
+        if source.shape != target.shape:
+            raise ValueError(f"{len(source)} source lengths but {len(target)} target lengths; give one of each a pair")
+        _check_pairs(source, target, max_tokens)
+        order = serpentine_order(source, target)
+        self.batches = batch_by_size(order, np.maximum(source, target), max_tokens, multiple, max_sentences)
+        self.seed = seed
+        self.shuffle = shuffle
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the batches that the next iteration gives."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = np.arange(len(self.batches))
+        if self.shuffle:
+            np.random.default_rng((self.seed, self.epoch)).shuffle(order)
+        for index in order:
+            yield self.batches[index].tolist()
+
+
+def _check_pairs(source: IntArray, target: IntArray, max_tokens: int) -> None:
+    lengths = np.maximum(source, target)
+    if lengths.max(initial=0) > max_tokens:
+        pair = lengths.argmax()
+        raise ValueError(
+            f"pair {pair} has {source[pair]} source and {target[pair]} target tokens, more than "
+            f"max_tokens={max_tokens}; raise max_tokens or filter out longer pairs"
+        )
+
+
+class Seq2SeqCollator:
+    """Pads tokenised pairs on the right into int64 tensors [batch, longest].
+
+    Gives `input_ids`, `attention_mask` and, where the pairs have them, `labels`; other columns are left out.
+
+    Args:
+        pad_token_id: fills `input_ids`.
+        decoder_start_token_id: if given, adds `decoder_input_ids`, the labels moved right by one behind this id, for
+            losses that take `labels` away from the model.
+        label_pad: fills `labels`; the loss ignores it.
+        pad_to_multiple_of: rounds the widths up, which tensor cores and compiled shapes like.
+    """
+
+    def __init__(
+        self,
+        pad_token_id: int,
+        decoder_start_token_id: int | None = None,
+        label_pad: int = -100,
+        pad_to_multiple_of: int = 1,
+    ) -> None:
+        self.pad_token_id = pad_token_id
+        self.decoder_start_token_id = decoder_start_token_id
+        self.label_pad = label_pad
+        self.pad_to_multiple_of = pad_to_multiple_of
+
+    def __call__(self, pairs: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        input_ids, attention_mask = self._pad([pair["input_ids"] for pair in pairs], self.pad_token_id)
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if "labels" in pairs[0]:
+            labels, _ = self._pad([pair["labels"] for pair in pairs], self.label_pad)
+            batch["labels"] = labels
+            if self.decoder_start_token_id is not None:
+                batch["decoder_input_ids"] = self._shift_right(labels, self.decoder_start_token_id)
+        return batch
+
+    def _pad(self, rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids [n, width] filled up with `value`, and the mask [n, width] of what is not filled up."""
+        width = -(-max(map(len, rows)) // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        padded = np.full((len(rows), width), value, dtype=np.int64)
+        mask = np.zeros_like(padded)
+        for index, row in enumerate(rows):
+            padded[index, : len(row)] = row
+            mask[index, : len(row)] = 1
+        return torch.from_numpy(padded), torch.from_numpy(mask)
+
+    def _shift_right(self, labels: torch.Tensor, start: int) -> torch.Tensor:
+        shifted = labels.roll(1, dims=1)
+        shifted[:, 0] = start
+        return shifted.masked_fill_(shifted == self.label_pad, self.pad_token_id)

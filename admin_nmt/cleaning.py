@@ -1,0 +1,142 @@
+"""Cleaning of parallel training text: six filters in a fixed order, each with its count.
+
+Only training data is cleaned; evaluation data is never touched. A pair is counted under the first filter that drops it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, Value
+
+RATIO_SLACK = 5
+"""Words by which the longer side may exceed `max_ratio` times the shorter: a bare ratio of 1.5 would drop every pair
+of 1 and 2 words, and 888 of Multi30k's 29,000 good En-De pairs; with the slack it drops 7, most of them damaged."""
+
+FILTERS = ("empty side", "over-long", "length ratio", "copy", "duplicate", "held out")
+_EMPTY, _OVER_LONG, _RATIO, _COPY, _DUPLICATE, _HELD_OUT = range(len(FILTERS))
+_KEPT = len(FILTERS)
+
+
+@dataclass(frozen=True)
+class CleaningOptions:
+    """What `clean` drops; an empty side always goes.
+
+    The defaults are those of the WMT'14 preparation of fairseq (1-250, ratio 1.5; Moses' clean-corpus-n), counted in
+    whitespace words before tokenisation. For a language written without spaces set `max_ratio` to None.
+
+    Attributes:
+        max_words: longest side allowed, in whitespace words; None for no limit.
+        max_ratio: drop when longer > max_ratio * shorter + RATIO_SLACK, in whitespace words; None to keep all.
+        drop_copies: drop pairs whose two sides are identical.
+        drop_duplicates: keep only the first of identical pairs.
+        drop_held_out: drop training pairs whose source ("source") or whose source and target ("pair") stand in the
+            validation or test data; None to keep them.
+    """
+
+    max_words: int | None = 250
+    max_ratio: float | None = 1.5
+    drop_copies: bool = True
+    drop_duplicates: bool = True
+    drop_held_out: str | None = "source"
+
+    def __post_init__(self) -> None:
+        if self.max_words is not None and self.max_words < 1:
+            raise ValueError(f"max_words is {self.max_words}: give at least 1, or null for no limit")
+        if self.max_ratio is not None and self.max_ratio < 1:
+            raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
+        if self.drop_held_out not in ("source", "pair", None):
+            raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair or null")
+
+
+def clean(
+    dataset: Dataset, options: CleaningOptions, held_out: Dataset | None = None, *, num_proc: int | None = None
+) -> tuple[Dataset, dict[str, int]]:
+    """Drop the pairs that `options` names and count them.
+
+    Identity of texts is judged by 64-bit hashes of the stripped text (one false match in some 10^4 corpora of 40
+    million pairs), so that memory stays at 9 bytes a pair. The verdicts are cached next to the dataset's own files.
+
+    Args:
+        dataset: at least one pair, in columns `source` and `target`.
+        options: what to drop.
+        held_out: validation and test pairs, with the same columns.
+        num_proc: number of worker processes.
+
+    Returns:
+        The kept pairs in their order, and the counts: `total`, one for each of `FILTERS` in order, `kept`.
+    """
+    judged = dataset.map(
+        _judge,
+        batched=True,
+        fn_kwargs={"options": options, "held_out": _held_out_keys(held_out, options.drop_held_out)},
+        remove_columns=dataset.column_names,
+        features=Features({"verdict": Value("uint8"), "key": Value("int64")}),
+        num_proc=num_proc,
+        desc="cleaning",
+    )
+    verdicts = judged.data.column("verdict").to_numpy().copy()
+    if options.drop_duplicates:
+        keys = judged.data.column("key").to_numpy()
+        verdicts[_repeats(keys, np.isin(verdicts, (_KEPT, _HELD_OUT)))] = _DUPLICATE
+    tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
+    counts = {"total": len(dataset), **dict(zip((*FILTERS, "kept"), tally, strict=True))}
+    return dataset.select(np.flatnonzero(verdicts == _KEPT)), counts
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """The counts of `clean` as lines of text: a name, the number of pairs, its share of the total."""
+    total = max(counts["total"], 1)
+    width = max(map(len, counts))
+    return "\n".join(f"{name:<{width}} {count:>12,} {count / total:>8.2%}" for name, count in counts.items())
+
+
+def _judge(batch: Mapping[str, list[str]], options: CleaningOptions, held_out: set[int]) -> dict[str, list[int]]:
+    pairs = [(source.strip(), target.strip()) for source, target in zip(batch["source"], batch["target"], strict=True)]
+    return {
+        "verdict": [_verdict(source, target, options, held_out) for source, target in pairs],
+        "key": [_pair_key(source, target) for source, target in pairs],
+    }
+
+
+def _verdict(source: str, target: str, options: CleaningOptions, held_out: set[int]) -> int:
+    shorter, longer = sorted((len(source.split()), len(target.split())))
+    if not shorter:
+        return _EMPTY
+    if options.max_words is not None and longer > options.max_words:
+        return _OVER_LONG
+    if options.max_ratio is not None and longer > options.max_ratio * shorter + RATIO_SLACK:
+        return _RATIO
+    if options.drop_copies and source == target:
+        return _COPY
+    if held_out and _held_out_key(source, target, options.drop_held_out) in held_out:
+        return _HELD_OUT
+    return _KEPT
+
+
+def _repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Positions among the `candidates` (a mask) whose key an earlier candidate has."""
+    positions = np.flatnonzero(candidates)
+    _, first = np.unique(keys[positions], return_index=True)
+    return np.delete(positions, first)
+
+
+def _held_out_keys(held_out: Dataset | None, side: str | None) -> set[int]:
+    if held_out is None or side is None:
+        return set()
+    pairs = zip(held_out["source"], held_out["target"], strict=True)
+    return {_held_out_key(source.strip(), target.strip(), side) for source, target in pairs}
+
+
+def _held_out_key(source: str, target: str, side: str | None) -> int:
+    return _key(source) if side == "source" else _pair_key(source, target)
+
+
+def _pair_key(source: str, target: str) -> int:
+    return _key(f"{source}\0{target}")
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)

@@ -1,0 +1,154 @@
+"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL and DeepNorm."""
+
+from typing import ClassVar
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm")
+OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
+DLCL_WEIGHTS = ("learned", "ones", "average")
+POSITIONS = ("marian", "fairseq")
+
+
+@strict
+class AdminConfig(PreTrainedConfig):
+    """Configuration of [`AdminModel`] and [`AdminForConditionalGeneration`].
+
+    The fields that `MarianConfig` also has carry its names and mean the same. Token ids follow Marian's layout: `</s>`
+    is 0 and `<pad>`, the last id, also starts the decoder. The other fields:
+
+    Args:
+        variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`.
+        omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch (ω starts
+            at the closed form until [`profile_omega`] has run), `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for
+            a stack of n sublayers.
+        omega_profiled: whether ω was measured already; set by [`profile_omega`].
+        train_omega: train ω as a vector of width `d_model` instead of keeping it constant.
+        dlcl_weights: `learned`, or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
+        dlcl_normalize_history: whether DLCL applies its LayerNorms.
+        label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
+        positions: sinusoids of `marian`, or of `fairseq` for imported checkpoints.
+        score_padding: whether `<pad>` is scored by the output layer. Only checkpoints of fairseq need that.
+
+    Raises:
+        ValueError: at construction, naming the field that makes no sense.
+    """
+
+    model_type = "admin"
+    keys_to_ignore_at_inference: ClassVar = ["past_key_values", "nll"]
+    attribute_map: ClassVar = {
+        "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    variant: str = "admin"
+    omega_rule: str | None = "profile"
+    omega_profiled: bool = False
+    train_omega: bool = False
+    dlcl_weights: str = "learned"
+    dlcl_normalize_history: bool = True
+    label_smoothing: float | int = 0.1
+    positions: str = "marian"
+    score_padding: bool = False
+
+    vocab_size: int = 32768
+    decoder_vocab_size: int | None = None
+    max_position_embeddings: int = 1024
+    encoder_layers: int = 6
+    encoder_ffn_dim: int = 2048
+    encoder_attention_heads: int = 8
+    decoder_layers: int = 6
+    decoder_ffn_dim: int = 2048
+    decoder_attention_heads: int = 8
+    d_model: int = 512
+    activation_function: str = "relu"
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    scale_embedding: bool = True
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = None
+    eos_token_id: int | list[int] | None = 0
+    bos_token_id: int | None = None
+    decoder_start_token_id: int | None = None
+
+    def __post_init__(self, **kwargs):
+        if self.decoder_vocab_size is None:
+            self.decoder_vocab_size = self.vocab_size
+        if self.pad_token_id is None:
+            self.pad_token_id = self.decoder_vocab_size - 1
+        if self.decoder_start_token_id is None:
+            self.decoder_start_token_id = self.pad_token_id
+        super().__post_init__(**kwargs)
+
+    @property
+    def has_omega(self) -> bool:
+        """Whether the skip connection is scaled: ω of ADMIN, α of DeepNorm."""
+        return self.variant in ("admin", "deepnorm")
+
+    @property
+    def normalizes_before(self) -> bool:
+        """Whether LayerNorm stands before the sublayer's function."""
+        return self.variant in ("pre_ln", "dlcl_pre_ln")
+
+    @property
+    def has_history(self) -> bool:
+        """Whether each layer reads a combination of all earlier ones (DLCL)."""
+        return self.variant.startswith("dlcl_")
+
+    def validate_choices(self):
+        choices = {"variant": VARIANTS, "dlcl_weights": DLCL_WEIGHTS, "positions": POSITIONS}
+        if self.variant == "admin":
+            choices["omega_rule"] = OMEGA_RULES
+        for field, allowed in choices.items():
+            if getattr(self, field) not in allowed:
+                raise ValueError(f"{field}: {getattr(self, field)!r} is not one of {', '.join(allowed)}")
+
+    def validate_shapes(self):
+        sizes = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
+        for field in (*sizes, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field}: must be at least 1, not {getattr(self, field)}")
+        for field in ("encoder_attention_heads", "decoder_attention_heads"):
+            if self.d_model % getattr(self, field):
+                raise ValueError(f"{field}: {getattr(self, field)} heads do not divide d_model {self.d_model}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model: must be even for sinusoidal positions, not {self.d_model}")
+        if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
+            raise ValueError(
+                f"share_encoder_decoder_embeddings: vocab_size {self.vocab_size} and decoder_vocab_size "
+                f"{self.decoder_vocab_size} differ; set it to False for two vocabularies"
+            )
+
+    def validate_depth(self):
+        for field in ("encoder_layers", "decoder_layers"):
+            layers = getattr(self, field)
+            if layers < 0 or (layers == 0 and (self.has_history or self.has_omega)):
+                raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
+        if self.train_omega and self.variant != "admin":
+            raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
+
+    def validate_probabilities(self):
+        for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
+            if not 0 <= getattr(self, field) < 1:
+                raise ValueError(f"{field}: must lie in [0, 1), not {getattr(self, field)}")
+
+    def validate_token_ids(self):
+        for field in ("pad_token_id", "decoder_start_token_id"):
+            if not 0 <= getattr(self, field) < self.decoder_vocab_size:
+                raise ValueError(
+                    f"{field}: {getattr(self, field)} is outside the vocabulary of {self.decoder_vocab_size}"
+                )
+        if self.pad_token_id >= self.vocab_size:
+            raise ValueError(f"pad_token_id: {self.pad_token_id} is outside the source vocabulary of {self.vocab_size}")
+        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        if self.pad_token_id in eos:
+            raise ValueError(f"eos_token_id: {self.eos_token_id} is also pad_token_id, so no sentence would ever end")
+
+
+__all__ = ["AdminConfig"]

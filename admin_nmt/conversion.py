@@ -1,0 +1,160 @@
+"""Read checkpoints of fairseq: stock `transformer`, Transformer-Clinic (ADMIN, pre-LN) and the authors' DLCL fork."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .configuration_admin import AdminConfig
+from .modeling_admin import AdminForConditionalGeneration
+
+# Transformer-Clinic names ω after the sublayer, in the encoder differently than in the decoder.
+OMEGA_NAMES = {
+    "attention_ratio_change": "self_attn_residual.omega",
+    "self_ratio_change": "self_attn_residual.omega",
+    "encoder_ratio_change": "encoder_attn_residual.omega",
+    "fc_ratio_change": "ffn_residual.omega",
+}
+NORM_NAMES = {
+    "self_attn_layer_norm": "self_attn_residual.layer_norm",
+    "encoder_attn_layer_norm": "encoder_attn_residual.layer_norm",
+    "final_layer_norm": "ffn_residual.layer_norm",
+}
+# DLCL numbers the LayerNorms of a layer instead.
+NUMBERED_NORMS = {
+    "encoder": ("self_attn_residual", "ffn_residual"),
+    "decoder": ("self_attn_residual", "encoder_attn_residual", "ffn_residual"),
+}
+IGNORED_KEYS = re.compile(r"(^|\.)(version|_float_tensor)$")
+EOS, PAD = 2, 1
+
+
+class ConversionError(ValueError):
+    """The checkpoint has keys or settings that do not fit; the message lists them."""
+
+
+def rename_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameters (or gradients) under fairseq's names → under ours, the fused q, k, v split.
+
+    Embeddings come out as `model.encoder.embed_tokens.weight` and `model.decoder.embed_tokens.weight`, an output layer
+    of its own as `lm_head.weight`.
+    """
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if IGNORED_KEYS.search(name):
+            continue
+        if name in ("decoder.embed_out", "decoder.output_projection.weight"):
+            renamed["lm_head.weight"] = tensor
+        elif match := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
+            for part, chunk in zip("qkv", tensor.chunk(3), strict=True):
+                renamed[f"model.{match[1]}.{part}_proj.{match[2]}"] = chunk
+        else:
+            renamed[f"model.{_rename(name)}"] = tensor.squeeze(-1) if name.endswith("history.weight") else tensor
+    return renamed
+
+
+def _rename(name: str) -> str:
+    if match := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name):
+        return f"{match[1]}{match[2]}.{NUMBERED_NORMS[match[1]][int(match[3])]}.layer_norm.{match[4]}"
+    if match := re.fullmatch(r"(.*history\.layer_norms)\.(\d+)\.(\w+)", name):
+        return f"{match[1]}.{int(match[2]) - 1}.{match[3]}"
+    for theirs, ours in {**OMEGA_NAMES, **NORM_NAMES}.items():
+        name = re.sub(rf"\.{theirs}(?=\.|$)", f".{ours}", name)
+    return name
+
+
+def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> AdminConfig:
+    """The configuration of a checkpoint with these parameters and training arguments.
+
+    Raises:
+        ConversionError: naming the argument that is not supported.
+    """
+    for stack in ("encoder", "decoder"):
+        if args.get(f"{stack}_learned_pos"):
+            raise ConversionError(f"{stack}_learned_pos: learned positions are not supported, only sinusoids")
+    if args["encoder_embed_dim"] != args["decoder_embed_dim"]:
+        raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
+    vocab_size, decoder_vocab_size = (len(state[f"{s}.embed_tokens.weight"]) for s in ("encoder", "decoder"))
+    return AdminConfig(
+        variant=_variant(state, args),
+        omega_rule="profile_reference",
+        omega_profiled=any("ratio_change" in name for name in state),
+        train_omega=any("ratio_change" in name for name in state),
+        vocab_size=vocab_size,
+        decoder_vocab_size=decoder_vocab_size,
+        d_model=args["encoder_embed_dim"],
+        **{
+            f"{stack}_{ours}": args[f"{stack}_{theirs}"]
+            for stack in ("encoder", "decoder")
+            for ours, theirs in {
+                "layers": "layers",
+                "ffn_dim": "ffn_embed_dim",
+                "attention_heads": "attention_heads",
+            }.items()
+        },
+        max_position_embeddings=max(args.get("max_source_positions", 1024), args.get("max_target_positions", 1024)),
+        activation_function=args.get("activation_fn", "relu"),
+        dropout=args["dropout"],
+        attention_dropout=args["attention_dropout"],
+        activation_dropout=args.get("activation_dropout", args.get("relu_dropout", 0.0)),
+        label_smoothing=args.get("label_smoothing", 0.0),
+        share_encoder_decoder_embeddings=bool(args.get("share_all_embeddings")),
+        tie_word_embeddings=bool(args.get("share_all_embeddings") or args.get("share_decoder_input_output_embed")),
+        positions="fairseq",
+        score_padding=True,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        decoder_start_token_id=EOS,
+    )
+
+
+def _variant(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> str:
+    before = args.get("encoder_normalize_before"), args.get("decoder_normalize_before")
+    if before[0] != before[1]:
+        raise ConversionError("decoder_normalize_before: differs from encoder_normalize_before, which is not supported")
+    if "encoder.history.weight" in state:
+        return "dlcl_pre_ln" if before[0] else "dlcl_post_ln"
+    if any("ratio_change" in name for name in state):
+        return "admin"
+    return "pre_ln" if before[0] else "post_ln"
+
+
+def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -> AdminForConditionalGeneration:
+    """Build the model of a fairseq checkpoint: same token ids, same logits.
+
+    Args:
+        state_dict: its `model` entry. args: its training arguments as a dictionary.
+
+    Raises:
+        ConversionError: listing every missing and unexpected key, and every embedding that should be tied but differs.
+    """
+    config = fairseq_config(state_dict, args)
+    model = AdminForConditionalGeneration(config)
+    state = rename_fairseq(state_dict)
+    if config.share_encoder_decoder_embeddings:
+        state["model.shared.weight"] = state["model.encoder.embed_tokens.weight"]
+    if config.tie_word_embeddings:
+        state.setdefault("lm_head.weight", state["model.decoder.embed_tokens.weight"])
+    _check_ties(config, state)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if missing or unexpected:
+        raise ConversionError(
+            f"missing keys: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}"
+        )
+    return model.eval()
+
+
+def _check_ties(config: AdminConfig, state: Mapping[str, Tensor]) -> None:
+    names = []
+    if config.share_encoder_decoder_embeddings:
+        names.append(("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"))
+    if config.tie_word_embeddings:
+        names.append(("model.decoder.embed_tokens.weight", "lm_head.weight"))
+    for first, second in names:
+        if not torch.equal(state[first], state[second]):
+            raise ConversionError(f"{first} and {second} are tied by the arguments but differ in the checkpoint")
+
+
+__all__ = ["ConversionError", "convert_fairseq", "fairseq_config", "rename_fairseq"]

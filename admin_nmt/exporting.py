@@ -1,0 +1,176 @@
+"""Write a trained model as a folder of a stock transformers class, which tools that never heard of us can run."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from .folding import FoldingError, fold_omega
+from .modeling_admin import NEVER, AdminForConditionalGeneration
+
+SHARED_FIELDS = (
+    "vocab_size", "max_position_embeddings", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads",
+    "decoder_layers", "decoder_ffn_dim", "decoder_attention_heads", "activation_function", "d_model", "dropout",
+    "attention_dropout", "activation_dropout", "scale_embedding", "tie_word_embeddings", "pad_token_id", "eos_token_id",
+    "decoder_start_token_id", "use_cache",
+)  # fmt: skip
+BLOCKS = {"self_attn_residual": "self_attn_layer_norm", "encoder_attn_residual": "encoder_attn_layer_norm"}
+TOLERANCE = 1e-4
+
+
+class ExportError(ValueError):
+    """The model cannot be written as a stock class, or what was written does not compute the same."""
+
+
+def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
+    """The stock model that computes what `model` does: `MarianMTModel`, or for pre-LN `PegasusForConditionalGeneration`.
+
+    Raises:
+        FoldingError, ExportError: naming what stands in the way.
+    """
+    config = model.config
+    if config.positions != "marian" or config.score_padding:
+        raise ExportError(
+            "positions: stock classes have Marian's sinusoids and never score <pad>; this model has fairseq's"
+        )
+    if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
+        raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
+    pre_ln = config.variant == "pre_ln"
+    folded = model if pre_ln else fold_omega(model)
+    stock = (_pegasus if pre_ln else _marian)(folded)
+    stock.load_state_dict(_renamed(folded, stock), strict=False, assign=True)
+    stock.tie_weights()
+    stock.generation_config = _generation_config(model)
+    return stock.eval()
+
+
+def _common(model: AdminForConditionalGeneration) -> dict:
+    return {field: getattr(model.config, field) for field in SHARED_FIELDS} | {"forced_eos_token_id": None}
+
+
+def _marian(model: AdminForConditionalGeneration) -> MarianMTModel:
+    separate = {
+        name: getattr(model.config, name) for name in ("decoder_vocab_size", "share_encoder_decoder_embeddings")
+    }
+    stock = MarianMTModel(MarianConfig(**_common(model), **separate)).to(model.dtype)
+    stock.final_logits_bias[:, model.config.pad_token_id] = NEVER
+    return stock
+
+
+def _pegasus(model: AdminForConditionalGeneration) -> PegasusForConditionalGeneration:
+    if not model.config.share_encoder_decoder_embeddings:
+        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
+    # CTranslate2 reads these two, which stock Pegasus does not have as fields.
+    stock = PegasusForConditionalGeneration(
+        PegasusConfig(**_common(model), normalize_before=True, normalize_embedding=False)
+    ).to(model.dtype)
+    stock.final_logits_bias[:, model.config.pad_token_id] = NEVER
+    return stock
+
+
+def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> dict[str, Tensor]:
+    """The parameters of `model` under the stock names, all of which must be there."""
+    state = {}
+    for name, tensor in model.state_dict().items():
+        for ours, theirs in BLOCKS.items():
+            name = name.replace(f"{ours}.layer_norm", theirs)
+        state[name.replace("ffn_residual.layer_norm", "final_layer_norm")] = tensor.detach().clone()
+    frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
+    missing, unexpected = set(stock.state_dict()) - set(state) - frozen, set(state) - set(stock.state_dict())
+    if missing or unexpected:
+        raise ExportError(f"keys do not match: missing {sorted(missing)}, unexpected {sorted(unexpected)}")
+    return state
+
+
+def _generation_config(model: AdminForConditionalGeneration) -> GenerationConfig:
+    config = GenerationConfig.from_dict(model.generation_config.to_dict())
+    config.bad_words_ids = [[model.config.pad_token_id]]
+    config.eos_token_id = model.config.eos_token_id
+    config.pad_token_id = config.decoder_start_token_id = model.config.pad_token_id
+    return config
+
+
+def export_standard(
+    model: AdminForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+) -> PreTrainedModel:
+    """Write a stock folder (weights, config, generation config, tokenizer) and check what was written.
+
+    The folder appears only when the reloaded stock model gives the same logits and the same beam-5 output as `model`.
+
+    Args:
+        model: of variant `admin`, `deepnorm`, `post_ln` (becomes Marian) or `pre_ln` (becomes Pegasus).
+        tokenizer: its joint tokenizer.
+        folder: where to write; must not exist, or be empty.
+
+    Returns:
+        The stock model, reloaded from `folder`.
+
+    Raises:
+        FoldingError, ExportError: when there is no such stock model, or the check fails; nothing is left behind.
+    """
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise ExportError(f"{folder}: is not empty; remove it or choose another folder")
+    if len(tokenizer) != model.config.vocab_size:
+        raise ExportError(f"the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
+    stock = standard_model(model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        stock.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
+        error = check_same(model, reloaded)
+        (temporary / "export.json").write_text(json.dumps({"variant": model.config.variant, "max_logit_error": error}))
+        temporary.chmod(0o755)
+        if folder.exists():
+            folder.rmdir()
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return reloaded
+
+
+@torch.no_grad()
+def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tolerance: float = TOLERANCE) -> float:
+    """Compare logits and beam-5 output on random sentences; returns the largest difference of logits.
+
+    Raises:
+        ExportError: when they differ by more than `tolerance`, or a beam does.
+    """
+    config, was_training = model.config, model.training
+    model.eval()
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, config.pad_token_id, (4, 12), generator=generator)
+    ids[:, -1] = config.eos_token_id
+    ids[0, 8:] = config.pad_token_id
+    mask = ids.ne(config.pad_token_id).long()
+    inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
+    stock = stock.to(model.device)
+    decoder_ids = torch.full_like(inputs["input_ids"], config.decoder_start_token_id)
+    decoder_ids[:, 1:] = ids.roll(1, 1)[:, 1:].to(model.device)
+    ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
+    error = (ours - theirs).abs().max().item()
+    beams = [m.generate(**inputs, num_beams=5, max_new_tokens=12, early_stopping=True).tolist() for m in (model, stock)]
+    model.train(was_training)
+    if not error <= tolerance:
+        raise ExportError(f"the stock model's logits differ by {error:.2e}, more than {tolerance:.0e}")
+    if beams[0] != beams[1]:
+        raise ExportError("the stock model's beam-5 output differs from the model's")
+    return error
+
+
+__all__ = ["ExportError", "FoldingError", "check_same", "export_standard", "standard_model"]

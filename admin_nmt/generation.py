@@ -1,0 +1,116 @@
+"""Beam search over many sentences: the one code path of every translation, in training, scripts and `Translator`."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
+
+from .batching import Seq2SeqCollator, generation_batches
+from .distributed import gather_objects, rank_and_size
+
+# A translation has at most LENGTH_FACTOR * source length + LENGTH_OFFSET tokens: far more than one ever needs.
+LENGTH_FACTOR = 2
+LENGTH_OFFSET = 20
+
+
+def generate_ids(
+    model: PreTrainedModel,
+    sequences: Sequence[Sequence[int]],
+    *,
+    max_tokens: int = 4096,
+    progress: bool = False,
+    **options: Any,
+) -> list[list[int]]:
+    """Translates token ids, in batches of similar length, as fairseq's beam search does.
+
+    A hypothesis is scored by its log-probability over length^length_penalty, and a sentence is finished as soon as it
+    has `num_beams` hypotheses. No hypothesis is empty or holds `<pad>`. The limit of a translation's length follows
+    from its own source alone, so the result does not depend on which sentences share a batch. Under several processes
+    every rank translates a share and receives all results.
+
+    Args:
+        sequences: source ids, each with its end-of-sentence token.
+        max_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
+        progress: show a progress bar on the first process.
+        options: settings of `generate` (`num_beams`, `length_penalty`, ...) that override the model's
+            `generation_config`; None leaves one as it is.
+
+    Returns:
+        Target ids of every sequence in the order given, without decoder start, end-of-sentence and padding.
+    """
+    rank, size = rank_and_size()
+    batches = generation_batches([len(sequence) for sequence in sequences], max_tokens)[rank::size]
+    config = _generation_config(model, options)
+    collate = Seq2SeqCollator(model.config.pad_token_id)
+    outputs: dict[int, list[int]] = {}
+    was_training = model.training
+    model.eval()
+    total = sum(len(batch) for batch in batches)
+    hidden = not progress or rank > 0
+    with tqdm(total=total, desc="translating", unit="sentence", leave=False, disable=hidden) as bar:
+        for batch in batches:
+            inputs = collate([{"input_ids": sequences[index]} for index in batch])
+            ids = _generate_batch(model, inputs, config)
+            outputs.update(zip(batch.tolist(), ids, strict=True))
+            bar.update(len(batch))
+    model.train(was_training)
+    merged = {index: ids for part in gather_objects(outputs) for index, ids in part.items()}
+    return [merged[index] for index in range(len(sequences))]
+
+
+def _generation_config(model: PreTrainedModel, options: dict[str, Any]) -> GenerationConfig:
+    config = copy.deepcopy(model.generation_config)
+    config.update(
+        min_new_tokens=1,
+        suppress_tokens=[model.config.pad_token_id],
+        use_cache=True,
+        num_return_sequences=1,
+        return_dict_in_generate=False,
+        max_length=None,
+    )
+    config.update(**{name: value for name, value in options.items() if value is not None})
+    if (config.num_beams or 1) > 1:
+        config.early_stopping = True
+    return config
+
+
+def _generate_batch(model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig) -> list[list[int]]:
+    lengths = inputs["attention_mask"].sum(1)
+    limits = (LENGTH_FACTOR * lengths + LENGTH_OFFSET).clamp_(max=model.config.max_position_embeddings - 1)
+    config.max_new_tokens = int(limits.max()) + 1
+    eos = model.config.eos_token_id
+    limit = SentenceLengthLimit(limits.to(model.device), eos)
+    inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    generate: Any = model.generate
+    output = generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([limit]))
+    return [_strip(row, eos, model.config.pad_token_id) for row in output[:, 1:].tolist()]
+
+
+def _strip(row: list[int], eos: int, pad: int) -> list[int]:
+    """The ids before the first end-of-sentence token."""
+    end = row.index(eos) if eos in row else len(row)
+    return [token for token in row[:end] if token != pad]
+
+
+class SentenceLengthLimit(LogitsProcessor):
+    """Lets a hypothesis only end once it has as many tokens as its own sentence allows.
+
+    Args:
+        limits: most tokens of each sentence's translation, without end of sentence, [batch].
+        eos: id of the end-of-sentence token.
+    """
+
+    def __init__(self, limits: Tensor, eos: int) -> None:
+        self.limits = limits
+        self.eos = eos
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        beams = len(scores) // len(self.limits)
+        full = self.limits.repeat_interleave(beams) < input_ids.shape[1]
+        closed = torch.full_like(scores, -torch.inf)
+        closed[:, self.eos] = scores[:, self.eos]
+        return torch.where(full[:, None], closed, scores)

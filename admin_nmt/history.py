@@ -1,0 +1,135 @@
+"""Dynamic linear combination of layers (DLCL, Wang et al. 2019): a layer reads a weighted sum of all earlier outputs."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .configuration_admin import AdminConfig
+from .residual import LAYER_NORM_EPS
+
+
+class _Combine(torch.autograd.Function):
+    """x = Σ_{k≤l} w_k y_k over the rows of one buffer, of which this call writes row l.
+
+    Keeping the rows in one buffer makes the sum a single matrix-vector product. The backward pass runs from the last
+    combination to the first, because each takes the `order` of the one before as an input. Once the gradient of w is
+    known, row l is not needed any more and takes the gradient of x instead, so that the gradient of y_l, a sum over all
+    later combinations, is again one matrix-vector product and needs no buffer of its own.
+    """
+
+    @staticmethod
+    def forward(ctx, y: Tensor, order: Tensor, weight: Tensor, row: int, buffer: Tensor, state: dict) -> tuple:
+        buffer[row].copy_(y)
+        ctx.row, ctx.buffer, ctx.state = row, buffer, state
+        ctx.save_for_backward(weight)
+        return torch.mv(buffer[: row + 1].flatten(1).t(), weight[row, : row + 1].to(y.dtype)).view_as(y), order.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _):
+        (weight,) = ctx.saved_tensors
+        row, buffer = ctx.row, ctx.buffer.flatten(1)
+        if ctx.state["next"] != row:
+            raise RuntimeError("DLCL: the graph was differentiated before; run the forward pass again")
+        ctx.state["next"] = row - 1
+        grad = grad.flatten().to(buffer.dtype)
+        grad_weight = torch.zeros_like(weight)
+        grad_weight[row, : row + 1] = torch.mv(buffer[: row + 1], grad)
+        buffer[row].copy_(grad)
+        grad_y = torch.mv(buffer[row:].t(), weight[row:, row].to(buffer.dtype))
+        return grad_y.view_as(ctx.buffer[row]), torch.zeros(()), grad_weight, None, None, None
+
+
+class NoHistory(nn.Module):
+    """What stacks without DLCL use: a layer reads the output of the one before."""
+
+    def begin(self) -> Callable[[Tensor], Tensor]:
+        """Return the function that maps a layer's output to the next layer's input."""
+        return lambda y: y
+
+
+class LayerHistory(nn.Module):
+    """W_k^{l+1} of a stack of L layers, a lower-triangular (L+1)×(L+1) matrix, with the LayerNorms of the history.
+
+    Row l holds the weights of the input of layer l+1, the last row those of the stack's output; y_0 is the embedding
+    and has no LayerNorm. Rows start as the average 1/(l+1). Special cases (Wang et al. 2019, fig. 2): the residual
+    network has ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns
+    the last row.
+    """
+
+    def __init__(self, config: AdminConfig, layers: int):
+        super().__init__()
+        self.kind = config.dlcl_weights
+        self.layers = layers
+        weight = self.initial_weight()
+        self.weight = nn.Parameter(weight) if self.kind == "learned" else nn.Buffer(weight)
+        self.layer_norms = nn.ModuleList(
+            nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.dlcl_normalize_history else nn.Identity()
+            for _ in range(layers)
+        )
+
+    def initial_weight(self) -> Tensor:
+        """The matrix W of a new model, float32 of shape [L+1, L+1]."""
+        ones = torch.ones(self.layers + 1, self.layers + 1).tril()
+        return ones if self.kind == "ones" else ones / ones.sum(1, keepdim=True)
+
+    def normalize(self, y: Tensor, row: int) -> Tensor:
+        """Apply the LayerNorm of row `row` ≥ 1; row 0, the embedding, has none."""
+        return self.layer_norms[row - 1](y) if row else y
+
+    def begin(self) -> Callable[[Tensor], Tensor]:
+        """Return the function that maps a layer's output to the next layer's input, for one forward pass."""
+        combine = _stacked(self.weight) if torch.compiler.is_compiling() else _buffered(self.weight)
+        rows = iter(range(len(self.weight)))
+        return lambda y: self.combine(combine, y, next(rows))
+
+    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
+        raise NotImplementedError
+
+
+class PreNormHistory(LayerHistory):
+    """Input of layer l+1 = Σ_{k≤l} W_k^{l+1} LN_k(y_k), Wang et al. 2019, eq. 8."""
+
+    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
+        return combine(self.normalize(y, row), row)
+
+
+class PostNormHistory(LayerHistory):
+    """Input of layer l+1 = LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k), Wang et al. 2019, eq. 9."""
+
+    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
+        return self.normalize(combine(y, row), row)
+
+
+def _stacked(weight: Tensor) -> Callable[[Tensor, int], Tensor]:
+    """The combination as the equation has it: plain, for tracing, and what the buffered one is tested against."""
+    rows: list[Tensor] = []
+
+    def combine(y: Tensor, row: int) -> Tensor:
+        rows.append(y)
+        return torch.einsum("k,k...->...", weight[row, : row + 1].to(y.dtype), torch.stack(rows))
+
+    return combine
+
+
+def _buffered(weight: Tensor) -> Callable[[Tensor, int], Tensor]:
+    """The combination on one buffer of shape [L+1, *y.shape], taken at the first call."""
+    state = {"next": len(weight) - 1}
+    order = torch.zeros((), requires_grad=torch.is_grad_enabled())
+    buffer: Tensor | None = None
+
+    def combine(y: Tensor, row: int) -> Tensor:
+        nonlocal buffer, order
+        if buffer is None:
+            buffer = y.new_empty(len(weight), *y.shape)
+        x, order = _Combine.apply(y, order, weight, row, buffer, state)
+        return x
+
+    return combine
+
+
+def layer_history(config: AdminConfig, layers: int) -> NoHistory | LayerHistory:
+    """The history that `config.variant` names, for a stack of `layers` layers."""
+    if not config.has_history:
+        return NoHistory()
+    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)

@@ -1,0 +1,117 @@
+"""Label-smoothed cross entropy of a large vocabulary, without the logits of the whole batch."""
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 25}
+
+
+def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple[Tensor, Tensor]:
+    """Sum over the tokens of (1−ε)·NLL + ε·mean_v(−log p_v), and of NLL, as the equation has it.
+
+    Args:
+        logits: float tensor [N, V]. targets: ids [N], `IGNORED` where there is none. epsilon: ε.
+        excluded: id of a token that is never scored (`<pad>`), left out of the softmax and of the mean; or None.
+    """
+    kept = targets != IGNORED
+    logits, targets = logits[kept].float(), targets[kept]
+    if excluded is not None:
+        logits = torch.cat([logits[:, :excluded], logits[:, excluded + 1 :]], 1)
+        targets = targets - (targets > excluded).long()
+    log_p = logits.log_softmax(-1)
+    nll = -log_p.gather(1, targets[:, None]).sum()
+    return (1 - epsilon) * nll - epsilon * log_p.mean(-1).sum(), nll
+
+
+class _ChunkedLoss(torch.autograd.Function):
+    """`label_smoothed_nll(hidden @ weight.T, …)` by chunks of tokens, which makes its gradients in the forward pass.
+
+    With e = exp(logits − max) and s = Σ_v e_v, the gradient of a token's logits is e/s − ε/V − (1−ε)·onehot(target).
+    Only the first term is dense, and 1/s is folded into the rows of the products, so that a chunk of logits is written
+    twice and never copied. The terms of ε/V are rank one, that of the target is a gather.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple:
+        scored = len(weight) - (excluded is not None)
+        mean_row = weight.float().sum(0)
+        if excluded is not None:
+            mean_row -= weight[excluded].float()
+        mean_row /= scored
+        matrix = weight.to(hidden.dtype)
+        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        loss, nll_sum = torch.zeros(2, dtype=torch.float64, device=hidden.device).unbind()
+        rows = max(16, CHUNK_ELEMENTS.get(hidden.device.type, 1 << 25) // len(weight))
+        for start in range(0, len(hidden), rows):
+            h, target = hidden[start : start + rows], targets[start : start + rows]
+            logits = torch.mm(h, matrix.t()).float()
+            maximum = logits.amax(-1, keepdim=True)
+            target_logit = logits.gather(1, target[:, None])
+            e = logits.sub_(maximum).exp_()
+            if excluded is not None:
+                e[:, excluded] = 0
+            s = e.sum(-1, keepdim=True)
+            log_z = maximum + s.log()
+            nll = (log_z - target_logit).sum()
+            smooth = (log_z - (h.float() @ mean_row)[:, None]).sum()
+            nll_sum += nll
+            loss += (1 - epsilon) * nll + epsilon * smooth
+            e = e.to(hidden.dtype)
+            if grad_hidden is not None:
+                grad = torch.mm(e, matrix).float().div_(s).sub_(weight[target].float(), alpha=1 - epsilon)
+                grad_hidden[start : start + rows] = grad.sub_(mean_row, alpha=epsilon)
+            if grad_weight is not None:
+                _accumulate(grad_weight, e, (h.float() / s).to(hidden.dtype))
+                grad_weight.index_add_(0, target, h.float(), alpha=epsilon - 1)
+        if grad_weight is not None and epsilon:
+            grad_weight -= hidden.float().sum(0) * (epsilon / scored)
+            if excluded is not None:
+                grad_weight[excluded] = 0
+        ctx.gradients = grad_hidden, grad_weight, weight.dtype
+        ctx.mark_non_differentiable(nll_sum)
+        return loss.float(), nll_sum.float()
+
+    @staticmethod
+    def backward(ctx, grad_loss: Tensor, _):
+        if ctx.gradients is None:
+            raise RuntimeError("the loss was differentiated before; run the forward pass again")
+        grad_hidden, grad_weight, dtype = ctx.gradients
+        ctx.gradients = None
+        if grad_hidden is not None:
+            grad_hidden = grad_hidden.mul_(grad_loss)
+        if grad_weight is not None:
+            grad_weight = grad_weight.mul_(grad_loss).to(dtype)
+        return grad_hidden, grad_weight, None, None, None
+
+
+def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += leftᵀ right, in place where the types allow it."""
+    if left.dtype == total.dtype:
+        total.addmm_(left.t(), right)
+    else:
+        total += torch.mm(left.t(), right)
+
+
+def chunked_label_smoothed_nll(
+    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, excluded: int | None
+) -> tuple[Tensor, Tensor]:
+    """The sums of [`label_smoothed_nll`] for logits = hidden · weightᵀ, in a fraction of its memory and time.
+
+    Args:
+        hidden: states that the output layer reads, [..., d]. weight: its matrix, [V, d]. targets: ids [...], `IGNORED`
+            where there is none. epsilon: ε of label smoothing. excluded: id of a token that is never scored, or None.
+
+    Returns:
+        Two float32 scalars: the loss, which has gradients, and the sum of NLL, which has none.
+    """
+    if torch.compiler.is_compiling():
+        return label_smoothed_nll(torch.matmul(hidden, weight.t()).flatten(0, -2), targets.flatten(), epsilon, excluded)
+    device, targets = hidden.device.type, targets.flatten()
+    kept = (targets != IGNORED).nonzero()[:, 0]
+    hidden = hidden.flatten(0, -2)[kept]
+    if torch.is_autocast_enabled(device):
+        hidden = hidden.to(torch.get_autocast_dtype(device))
+    with torch.autocast(device, enabled=False):
+        return _ChunkedLoss.apply(hidden, weight, targets[kept], epsilon, excluded)

@@ -1,0 +1,519 @@
+"""Encoder-decoder Transformers that train at any depth: post-LN, ADMIN, pre-LN, DLCL and DeepNorm.
+
+Sources: Liu et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Wang et al. 2019, *Learning Deep
+Transformer Models for Machine Translation*. Shapes: B sentences, S source and T target positions, d = `d_model`, V the
+size of the target vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_admin import AdminConfig
+from .dropout import Dropout
+from .history import LayerHistory, layer_history
+from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll
+from .omega import Stack, deepnorm_beta
+from .positions import SinusoidalPositions, position_ids
+from .residual import LAYER_NORM_EPS, ScaledPostNorm, residual_block
+
+NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
+
+
+@dataclass
+class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """`Seq2SeqLMOutput` with `nll`: the summed NLL of the labels in nats, no smoothing and no gradient."""
+
+    nll: torch.FloatTensor | None = None
+
+
+def linear(d_in: int, d_out: int, gain: float = 1.0) -> nn.Linear:
+    """A linear layer that is initialised by Xavier with this gain."""
+    layer = nn.Linear(d_in, d_out)
+    layer.gain = gain
+    return layer
+
+
+def eager_attention_forward(
+    module: "AdminAttention", query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
+) -> tuple[Tensor, Tensor]:
+    """softmax(q kᵀ / √d_head + mask) v by plain batched products: on a CPU the fastest at the length of sentences."""
+    scores = torch.matmul(query * module.scaling, key.transpose(2, 3))
+    if attention_mask is not None:
+        scores += attention_mask
+    weights = module.attention_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype))
+    return torch.matmul(weights, value).transpose(1, 2), weights
+
+
+class AdminAttention(nn.Module):
+    """Multi-head attention, of a sequence to itself or to `key_value_states`."""
+
+    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int | None = None, is_causal: bool = False):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        heads = config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
+        self.head_dim = config.d_model // heads
+        self.scaling = self.head_dim**-0.5
+        self.attention_dropout = Dropout(config.attention_dropout)
+        # Fairseq draws q, k and v as one matrix of three times the height, which is a gain of 1/√2 for each.
+        deepnorm = config.variant == "deepnorm"
+        gain_qk = 1.0 if deepnorm else 2**-0.5
+        gain_v, gain_out = (deepnorm_beta(config, stack),) * 2 if deepnorm else (2**-0.5, 1.0)
+        self.k_proj = linear(config.d_model, config.d_model, gain_qk)
+        self.v_proj = linear(config.d_model, config.d_model, gain_v)
+        self.q_proj = linear(config.d_model, config.d_model, gain_qk)
+        self.out_proj = linear(config.d_model, config.d_model, gain_out)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """[B, L, d] → [B, heads, L, d / heads]."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        return self.split_heads(self.k_proj(states)), self.split_heads(self.v_proj(states))
+
+    def cached_keys_and_values(self, states: Tensor, cache: EncoderDecoderCache, is_cross: bool):
+        """Keys and values of all positions so far; those of the encoder's output are computed once."""
+        if not is_cross:
+            return cache.self_attention_cache.update(*self.keys_and_values(states), self.layer_idx)
+        if cache.is_updated.get(self.layer_idx):
+            layer = cache.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+        cache.is_updated[self.layer_idx] = True
+        return cache.cross_attention_cache.update(*self.keys_and_values(states), self.layer_idx)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        key_value_states: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from `hidden_states` [B, L, d] to itself or to `key_value_states` [B, S, d]; returns [B, L, d] and weights."""
+        is_cross = key_value_states is not None
+        states = key_value_states if is_cross else hidden_states
+        query = self.split_heads(self.q_proj(hidden_states))
+        if past_key_values is None:
+            key, value = self.keys_and_values(states)
+        else:
+            key, value = self.cached_keys_and_values(states, past_key_values, is_cross)
+        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.attention_dropout.p if self.training else 0.0
+        output, weights = attention_interface(
+            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
+        )
+        return self.out_proj(output.flatten(2)), weights
+
+
+class AdminLayer(GradientCheckpointingLayer):
+    """What encoder and decoder layers share: self-attention and feed-forward sublayers in their residual blocks."""
+
+    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int):
+        super().__init__()
+        ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
+        gain = deepnorm_beta(config, stack) if config.variant == "deepnorm" else 1.0
+        self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
+        self.self_attn_residual = residual_block(config, stack)
+        self.fc1 = linear(config.d_model, ffn_dim, gain)
+        self.fc2 = linear(ffn_dim, config.d_model, gain)
+        self.ffn_residual = residual_block(config, stack)
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.activation_dropout = Dropout(config.activation_dropout)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.activation_dropout(self.activation_fn(self.fc1(x))))
+
+
+class AdminEncoderLayer(AdminLayer):
+    """Self-attention, feed-forward."""
+
+    def __init__(self, config: AdminConfig, layer_idx: int):
+        super().__init__(config, "encoder", layer_idx)
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
+    ) -> Tensor:
+        x = self.self_attn_residual(
+            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
+        )
+        return self.ffn_residual(x, self.feed_forward)
+
+
+class AdminDecoderLayer(AdminLayer):
+    """Causal self-attention, attention to the encoder's output, feed-forward."""
+
+    def __init__(self, config: AdminConfig, layer_idx: int):
+        super().__init__(config, "decoder", layer_idx)
+        self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
+        self.encoder_attn_residual = residual_block(config, "decoder")
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Tensor:
+        kwargs["past_key_values"] = past_key_values
+        x = self.self_attn_residual(
+            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
+        )
+        x = self.encoder_attn_residual(
+            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0]
+        )
+        return self.ffn_residual(x, self.feed_forward)
+
+
+class AdminPreTrainedModel(PreTrainedModel):
+    """Initialisation (DESIGN of the papers' code: Xavier, embeddings N(0, 1/d)) and what transformers wants to know."""
+
+    config: AdminConfig
+    config_class = AdminConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module):
+        super()._init_weights(module)
+        std = self.config.d_model**-0.5
+        if isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=std)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.Linear) and hasattr(module, "gain"):
+            xavier = init.xavier_normal_ if self.config.variant == "deepnorm" else init.xavier_uniform_
+            xavier(module.weight, gain=module.gain)
+        elif isinstance(module, nn.Linear):  # an output layer that is not tied
+            init.normal_(module.weight, std=std)
+        elif isinstance(module, ScaledPostNorm):
+            init.constant_(module.omega, module.initial_omega)
+        elif isinstance(module, LayerHistory):
+            init.copy_(module.weight, module.initial_weight())
+        elif isinstance(module, SinusoidalPositions):
+            init.copy_(module.table, module.sinusoids())
+
+    @property
+    def dummy_inputs(self) -> dict[str, Tensor]:
+        ids = torch.tensor([[1, 2, 0], [2, 0, self.config.pad_token_id]], device=self.device)
+        return {"input_ids": ids, "attention_mask": ids.ne(self.config.pad_token_id), "decoder_input_ids": ids}
+
+
+class AdminStack(AdminPreTrainedModel):
+    """What encoder and decoder share: embedding, layers joined by their history, final LayerNorm of pre-LN."""
+
+    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer]):
+        super().__init__(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = SinusoidalPositions(config)
+        self.embed_dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(layers)
+        self.history = layer_history(config, len(layers))
+        final_norm = config.normalizes_before
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if final_norm else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def token_embeddings(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{type(self).__name__}: give either token ids or embeddings, not both or neither")
+        return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
+
+    def run_layers(self, embeddings: Tensor, positions: Tensor, *args, **kwargs) -> Tensor:
+        next_input = self.history.begin()
+        positions = self.embed_positions(positions).to(embeddings.dtype)
+        x = next_input(self.embed_dropout(embeddings + positions))
+        for layer in self.layers:
+            x = next_input(layer(x, *args, **kwargs))
+        return self.layer_norm(x)
+
+
+class AdminEncoder(AdminStack):
+    """The stack of `encoder_layers` layers over the source."""
+
+    _can_record_outputs = {"hidden_states": AdminEncoderLayer, "attentions": AdminAttention}
+
+    def __init__(self, config: AdminConfig):
+        super().__init__(
+            config, config.vocab_size, [AdminEncoderLayer(config, i) for i in range(config.encoder_layers)]
+        )
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Encode ids [B, S] (or embeddings [B, S, d]) under a mask [B, S]; returns states [B, S, d]."""
+        embeddings = self.token_embeddings(input_ids, inputs_embeds)
+        positions = position_ids(embeddings, attention_mask)
+        mask = create_bidirectional_mask(self.config, embeddings, attention_mask)
+        return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs))
+
+
+class AdminDecoder(AdminStack):
+    """The stack of `decoder_layers` layers over the target so far."""
+
+    _can_record_outputs = {
+        "hidden_states": AdminDecoderLayer,
+        "attentions": OutputRecorder(AdminAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(AdminAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: AdminConfig):
+        layers = [AdminDecoderLayer(config, i) for i in range(config.decoder_layers)]
+        super().__init__(config, config.decoder_vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode ids [B, T] given `encoder_hidden_states` [B, S, d]; returns states [B, T, d] and the cache."""
+        embeddings = self.token_embeddings(input_ids, inputs_embeds)
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        positions = position_ids(embeddings, attention_mask, past)
+        self_cache = past_key_values.self_attention_cache if past_key_values is not None else None
+        causal_mask = create_causal_mask(self.config, embeddings, attention_mask, self_cache)
+        cross_mask = create_bidirectional_mask(
+            self.config, embeddings, encoder_attention_mask, encoder_hidden_states=encoder_hidden_states
+        )
+        states = self.run_layers(
+            embeddings,
+            positions,
+            causal_mask,
+            encoder_hidden_states,
+            cross_mask,
+            past_key_values=past_key_values,
+            **kwargs,
+        )
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, past_key_values=past_key_values)
+
+
+class AdminModel(AdminPreTrainedModel):
+    """Encoder and decoder, without an output layer."""
+
+    def __init__(self, config: AdminConfig):
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = {
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+            }
+        self.encoder = AdminEncoder(config)
+        self.decoder = AdminDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        """Map source ids [B, S] and target ids so far [B, T] to decoder states [B, T, d]."""
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs[:3])
+        outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
+    """The translation model: [`AdminModel`] with an output layer, tied to the target embeddings by default."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+
+    def __init__(self, config: AdminConfig):
+        super().__init__(config)
+        self.model = AdminModel(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {
+                "lm_head.weight": "model.shared.weight",
+                "model.encoder.embed_tokens.weight": "model.shared.weight",
+                "model.decoder.embed_tokens.weight": "model.shared.weight",
+            }
+        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.post_init()
+
+    @property
+    def excluded_token(self) -> int | None:
+        """Id of the token that the output layer never scores: `<pad>`, whose embedding row so stays zero."""
+        pad = self.config.pad_token_id
+        return None if self.config.score_padding or pad >= self.lm_head.out_features else pad
+
+    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+        return embeddings
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+        """Shift labels [B, T] one position to the right, behind `decoder_start_token_id`."""
+        shifted = labels.roll(1, dims=-1)
+        shifted[:, 0] = self.config.decoder_start_token_id
+        return shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
+
+    def score(self, states: Tensor) -> Tensor:
+        """Logits [..., V] of decoder states [..., d]."""
+        logits = self.lm_head(states)
+        if self.excluded_token is not None:
+            logits[..., self.excluded_token] = NEVER
+        return logits
+
+    def compute_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
+        """The training loss, divided by the number of target tokens of the whole global batch, and the summed NLL."""
+        loss, nll = chunked_label_smoothed_nll(
+            states, self.lm_head.weight, labels, self.config.label_smoothing, self.excluded_token
+        )
+        return loss / (num_target_tokens(labels) if num_items is None else num_items), nll
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> AdminSeq2SeqLMOutput:
+        """Predict the target of source ids [B, S].
+
+        With `labels` [B, T] (−100 where there is none) the loss is, in training mode, the label-smoothed loss summed
+        over the target tokens and divided by `num_items_in_batch`, their number over all processes and accumulation
+        steps (by default those of this call); `logits` is then None, for they never exist as a whole. In evaluation
+        mode the loss is the mean NLL in nats per token, and logits [B, T, V] are returned.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: Seq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            **kwargs,
+        )
+        loss = nll = logits = None
+        if labels is not None and self.training:
+            loss, nll = self.compute_loss(outputs.last_hidden_state, labels, num_items_in_batch)
+        else:
+            logits = self.score(outputs.last_hidden_state)
+        if labels is not None and not self.training:
+            nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
+            loss = nll / num_target_tokens(labels)
+        return AdminSeq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            nll=nll,
+        )
+
+
+def num_target_tokens(labels: Tensor) -> Tensor:
+    """Number of labels that are not −100, at least 1."""
+    return (labels != IGNORED).sum().clamp(min=1)
+
+
+AdminConfig.register_for_auto_class()
+AdminModel.register_for_auto_class("AutoModel")
+AdminForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+
+__all__ = ["AdminForConditionalGeneration", "AdminModel", "AdminPreTrainedModel"]

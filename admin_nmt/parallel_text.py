@@ -1,0 +1,174 @@
+"""Sentence pairs from files or the `datasets` library, as a memory-mapped dataset with columns `source` and `target`.
+
+Files are streamed into Arrow, never held in memory; text, TSV and JSON are cached under a key of their content.
+"""
+
+import codecs
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, Features, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
+
+PAIR = Features({"source": Value("string"), "target": Value("string")})
+
+
+def load_parallel(
+    source: str | Path,
+    target: str | Path | None = None,
+    *,
+    columns: Sequence[str] = ("source", "target"),
+    name: str | None = None,
+    split: str = "train",
+    cache_dir: str | Path | None = None,
+) -> Dataset:
+    """Load sentence pairs as a memory-mapped dataset with the text columns `source` and `target`.
+
+    Text, TSV and JSON files are UTF-8, one pair a line, and may be gzipped (`.gz`). Lines end at a line feed and
+    nowhere else; a carriage return before it and a byte order mark at the start of the file are dropped.
+
+    Args:
+        source: with `target`, the source side's plain text; alone, a `.tsv` file (source, tab, target), a `.jsonl` or
+            `.json` file (one object a line), a `.parquet` file, or a name that `datasets.load_dataset` knows.
+        target: the target side's plain text, line by line the translation of `source`.
+        columns: for JSON, Parquet and named datasets: the source and target column, or the two languages of a
+            `translation` column.
+        name: the configuration of a named dataset, such as "de-en".
+        split: the split of a named dataset.
+        cache_dir: where the Arrow files go; None for the cache of `datasets`.
+
+    Raises:
+        ValueError: naming file and line, for unequal line counts, invalid UTF-8, an empty or damaged file, a line that
+            does not hold a pair of texts, a missing column.
+    """
+    if len(set(columns)) != 2:
+        raise ValueError(f"columns is {columns!r}: name two, the source and the target")
+    if target is not None:
+        return _from_files(_read_text, source, target, cache_dir=cache_dir)
+    kind = Path(str(source).removesuffix(".gz")).suffix
+    if kind == ".tsv":
+        return _from_files(_read_tsv, source, cache_dir=cache_dir)
+    if kind in (".jsonl", ".json"):
+        return _from_files(_read_json, source, cache_dir=cache_dir, columns=tuple(columns))
+    if kind == ".parquet":
+        return _from_library("parquet", where=source, columns=columns, data_files=str(source), cache_dir=cache_dir)
+    if Path(source).is_file():
+        raise ValueError(f"{source}: give the other side as target, or one .tsv, .jsonl or .parquet file with both")
+    return _from_library(str(source), name, where=source, columns=columns, split=split, cache_dir=cache_dir)
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, gzipped if its name ends in `.gz`, without their line feeds; see `load_parallel`."""
+    opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, path, number)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: damaged gzip data after line {number} ({error}); fetch the file again") from error
+    if not number:
+        raise ValueError(f"{path}: the file is empty")
+
+
+def _decode(raw: bytes, path: str | Path, number: int) -> str:
+    try:
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: line {number} is not valid UTF-8 (byte {raw[error.start]:#04x} at column {error.start + 1}); "
+            "convert the file to UTF-8"
+        ) from error
+
+
+def _from_files(
+    reader: Callable[..., Iterator[tuple[str, str]]], *paths: str | Path, cache_dir: str | Path | None, **options: Any
+) -> Dataset:
+    """A dataset of what `reader(*paths, **options)` yields, cached by the content of the files."""
+
+    def rows() -> Iterator[dict[str, str]]:
+        for source, target in reader(*paths, **options):
+            yield {"source": source, "target": target}
+
+    key = Hasher.hash([reader.__name__, options, *map(_digest, paths)])
+    try:
+        return Dataset.from_generator(rows, features=PAIR, cache_dir=cache_dir, fingerprint=key)
+    except DatasetGenerationError as error:
+        raise error.__cause__ or error from None
+
+
+def _digest(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _from_library(
+    *arguments: Any, where: str | Path, columns: Sequence[str], split: str = "train", **options: Any
+) -> Dataset:
+    """The two `columns` of what `load_dataset` loads; errors name `where` it comes from."""
+    try:
+        dataset = load_dataset(*arguments, split=split, **options)
+    except (DatasetGenerationError, ValueError) as error:
+        raise ValueError(f"{where}: {error.__cause__ or error}") from error
+    return _pick_columns(dataset, where, columns)
+
+
+def _read_text(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+    sides = read_lines(source), read_lines(target)
+    for number, (left, right) in enumerate(zip_longest(*sides), 1):
+        if left is None or right is None:
+            longer = number + sum(1 for side in sides for _ in side)
+            counts = (number - 1, longer) if left is None else (longer, number - 1)
+            raise ValueError(
+                f"{source} has {counts[0]} lines and {target} has {counts[1]}: line {number} has no counterpart; "
+                "give files that correspond line by line"
+            )
+        yield left, right
+
+
+def _read_tsv(path: str | Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), 1):
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise ValueError(f"{path}: line {number} has {len(cells)} tab-separated fields; give source and target")
+        yield cells[0], cells[1]
+
+
+def _read_json(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: line {number} is not one JSON object ({error})") from error
+        if isinstance(record, dict):
+            record = record.get("translation", record)
+        left, right = (record.get(column) if isinstance(record, dict) else None for column in columns)
+        if not (isinstance(left, str) and isinstance(right, str)):
+            raise ValueError(f"{path}: line {number} has no texts {columns[0]!r} and {columns[1]!r}; set columns")
+        try:
+            (left + right).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{path}: line {number} holds half a surrogate pair, which is no character") from error
+        yield left, right
+
+
+def _pick_columns(dataset: Dataset, where: str | Path, columns: Sequence[str]) -> Dataset:
+    """The two `columns` of a loaded dataset, flat or inside `translation`, under the names of `PAIR`."""
+    dataset = dataset.flatten()
+    names = [c if c in dataset.column_names else f"translation.{c}" for c in columns]
+    for column, name in zip(columns, names, strict=True):
+        if name not in dataset.column_names:
+            raise ValueError(f"{where}: no column {column!r} among {', '.join(dataset.column_names)}; set columns")
+        if dataset.features[name].dtype not in ("string", "large_string"):
+            raise ValueError(f"{where}: column {column!r} holds {dataset.features[name].dtype} instead of text")
+        if dataset.data.column(name).null_count:
+            raise ValueError(f"{where}: column {column!r} has rows without text; fill or remove them")
+    pairs = dataset.select_columns(names).rename_columns(dict(zip(names, PAIR, strict=True)))
+    return pairs if pairs.features == PAIR else pairs.cast(PAIR)

@@ -1,0 +1,153 @@
+"""ω of ADMIN, measured on one batch (Liu et al. 2020, *Very Deep Transformers*, section 3)."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
+from .residual import ScaledPostNorm
+
+Mode = Literal["unit", "reference"]
+SEED = 1
+
+
+def residual_blocks(stack: AdminStack) -> list[ScaledPostNorm]:
+    """The residual blocks of a stack in the order in which they run."""
+    return [block for layer in stack.layers for block in layer_blocks(layer)]
+
+
+def layer_blocks(layer: AdminLayer) -> list[ScaledPostNorm]:
+    """The two blocks of an encoder layer, the three of a decoder layer, in the order in which they run."""
+    names = ("self_attn_residual", "encoder_attn_residual", "ffn_residual")
+    return [getattr(layer, name) for name in names if hasattr(layer, name)]
+
+
+@torch.no_grad()
+def profile_omega(
+    model: AdminForConditionalGeneration, batch: Mapping[str, Tensor], mode: Mode = "unit"
+) -> dict[str, list[float]]:
+    """Measure ω on one batch, write it into the model and return it.
+
+    Args:
+        model: of variant `admin`, not yet trained.
+        batch: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T] (−100 at padding) of about 8,000 tokens;
+            `decoder_input_ids` and `decoder_attention_mask` where they differ from what the labels give.
+        mode: `unit` sets every ω to 1, runs the model once with dropout and takes ω_i = sqrt(Var[x_0] + Σ_{j<i}
+            Var[f_j]) with ω_1 = 1, variances over non-padding positions. `reference` does what the authors' code does:
+            it assigns ω on the way, ω_{i+1} = sqrt(Var[ω_i ⊙ x_{i−1}] + Var[f_i]), padding included.
+
+    Returns:
+        ω of the encoder's and the decoder's sublayers, in order: {"encoder": [...], "decoder": [...]}.
+
+    Raises:
+        ValueError: when the model has another variant, or the batch lacks a field or holds no token.
+    """
+    if model.config.variant != "admin":
+        raise ValueError(f"variant: only 'admin' has an ω to profile, not {model.config.variant!r}")
+    missing = {"input_ids", "attention_mask", "labels"} - set(batch)
+    if missing:
+        raise ValueError(f"the profiling batch lacks {', '.join(sorted(missing))}")
+    labels = batch["labels"]
+    masks = {"encoder": batch["attention_mask"].bool(), "decoder": labels != -100}
+    if not all(mask.any() for mask in masks.values()):
+        raise ValueError("the profiling batch holds no token that is not padding")
+    measure = _UnitProfile if mode == "unit" else _ReferenceProfile
+    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
+    with ExitStack() as context:
+        context.enter_context(_training_mode_with_seed(model))
+        profiles = {name: measure(stack, masks[name]) for name, stack in stacks.items()}
+        for profile in profiles.values():
+            context.enter_context(profile.attached())
+        decoder_ids = batch.get("decoder_input_ids", model.prepare_decoder_input_ids_from_labels(labels))
+        decoder_mask = batch.get("decoder_attention_mask")
+        model.model(batch["input_ids"], batch["attention_mask"], decoder_ids, decoder_mask, use_cache=False)
+    omega = {name: profile.write() for name, profile in profiles.items()}
+    model.config.omega_profiled = True
+    return omega
+
+
+@contextmanager
+def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
+    """Dropout on, from a fixed seed: every process measures the same, and training's random numbers stay what they were."""
+    was_training = model.training
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(SEED)
+        model.train()
+        try:
+            yield
+        finally:
+            model.train(was_training)
+
+
+def _variance(x: Tensor) -> float:
+    """Population variance over all elements, in float64."""
+    return x.double().var(correction=0).item()
+
+
+class _UnitProfile:
+    """Variances of the embedding and of every f_i of a stack, while ω = 1 everywhere."""
+
+    def __init__(self, stack: AdminStack, mask: Tensor):
+        self.stack, self.mask = stack, mask
+        self.blocks = residual_blocks(stack)
+        self.variances: list[float] = []
+        for block in self.blocks:
+            block.omega.fill_(1.0)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Record while this context is open."""
+        outputs = [self.stack.embed_dropout, *(block.dropout for block in self.blocks)]
+        handles = [module.register_forward_hook(self.record) for module in outputs]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def record(self, module: nn.Module, args: tuple, output: Tensor) -> None:
+        self.variances.append(_variance(output[self.mask]))
+
+    def write(self) -> list[float]:
+        """Write ω into the blocks."""
+        sums = torch.tensor(self.variances[:-1], dtype=torch.float64).cumsum(0)
+        omega = [1.0, *sums[1:].sqrt().tolist()]
+        for block, value in zip(self.blocks, omega, strict=True):
+            block.omega.fill_(value)
+        return omega
+
+
+class _ReferenceProfile:
+    """ω assigned on the way, as the authors' code does."""
+
+    def __init__(self, stack: AdminStack, mask: Tensor):
+        self.blocks = residual_blocks(stack)
+        self.omega = [1.0]
+        self.skip_variance = 0.0
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Measure and assign while this context is open."""
+        handles = [block.register_forward_pre_hook(self.before) for block in self.blocks]
+        handles += [block.dropout.register_forward_hook(self.after) for block in self.blocks]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def before(self, block: ScaledPostNorm, args: tuple) -> None:
+        block.omega.fill_(self.omega[-1])
+        self.skip_variance = _variance(args[0] * block.omega)
+
+    def after(self, module: nn.Module, args: tuple, output: Tensor) -> None:
+        self.omega.append(math.sqrt(self.skip_variance + _variance(output)))
+
+    def write(self) -> list[float]:
+        """ω was written on the way; the last value would be that of a sublayer which is not there."""
+        return self.omega[:-1]

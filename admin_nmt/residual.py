@@ -1,0 +1,56 @@
+"""The residual block of each variant: LayerNorm, dropout and skip connection around a sublayer's function f."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .configuration_admin import AdminConfig
+from .dropout import Dropout
+from .omega import Stack, initial_omega
+
+Sublayer = Callable[[Tensor], Tensor]
+LAYER_NORM_EPS = 1e-5
+
+
+class PostNorm(nn.Module):
+    """x_i = LN(x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 1."""
+
+    def __init__(self, config: AdminConfig, stack: Stack):
+        super().__init__()
+        self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+        return self.layer_norm(x + self.dropout(f(x)))
+
+
+class PreNorm(PostNorm):
+    """x_i = x_{i−1} + f_i(LN(x_{i−1})), Wang et al. 2019, eq. 4."""
+
+    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+        return x + self.dropout(f(self.layer_norm(x)))
+
+
+class ScaledPostNorm(PostNorm):
+    """x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 2; with ω = α it is DeepNorm.
+
+    ω is a vector of width d_model: a buffer, or a parameter with `train_omega`.
+    """
+
+    def __init__(self, config: AdminConfig, stack: Stack):
+        super().__init__(config, stack)
+        self.initial_omega = initial_omega(config, stack)
+        omega = torch.full((config.d_model,), self.initial_omega)
+        self.omega = nn.Parameter(omega) if config.train_omega else nn.Buffer(omega)
+
+    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+        y = self.dropout(f(x))
+        return self.layer_norm(torch.addcmul(y.to(x.dtype), x, self.omega.to(x.dtype)))
+
+
+def residual_block(config: AdminConfig, stack: Stack) -> PostNorm:
+    """The block that `config.variant` names."""
+    if config.has_omega:
+        return ScaledPostNorm(config, stack)
+    return PreNorm(config, stack) if config.normalizes_before else PostNorm(config, stack)

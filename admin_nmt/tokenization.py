@@ -1,0 +1,138 @@
+"""Byte-level BPE in Marian's layout of ids: `</s>` 0, `<unk>` 1, the pieces, and `<pad>` last.
+
+The tokenizers are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer.from_pretrained` loads without this
+package.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
+TARGET_FOLDER = "target_tokenizer"
+
+# A piece stays inside a word, with the space before it. Marks belong to the letters they modify. A digit stands alone,
+# so that the model sees the decimal positions of every number. As no piece mixes letters and punctuation, none can be
+# spelt like a special token, whose id it would take.
+WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, max_length: int = 1024, text_count: int | None = None
+) -> PreTrainedTokenizerFast:
+    """Trains one BPE on texts; for a joint vocabulary, chain the lines of both languages.
+
+    Encoding loses nothing: `decode(encode(text), skip_special_tokens=True) == text` for every Unicode string. A string
+    with a lone surrogate is not Unicode text, and the tokenizer refuses it.
+
+    Args:
+        texts: lines of text, read once; only the counts of their words are kept in memory.
+        vocab_size: number of ids, special tokens included. A small corpus can yield fewer: `len(tokenizer)` is exact.
+        max_length: longest encoding in tokens, `</s>` included, to which `truncation=True` cuts.
+        text_count: number of texts, for the progress bar only.
+
+    Raises:
+        ValueError: vocab_size has no room for the 256 bytes and the special tokens.
+    """
+    if vocab_size < SMALLEST_VOCABULARY:
+        raise ValueError(
+            f"vocab_size is {vocab_size}, but 256 bytes and 3 special tokens need at least {SMALLEST_VOCABULARY}."
+        )
+    backend = _pipeline(BPE())
+    trainer = BpeTrainer(
+        vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
+        special_tokens=[EOS, UNK],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=True,
+    )
+    backend.train_from_iterator(texts, trainer, length=text_count)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=_with_special_tokens(backend),
+        eos_token=EOS,
+        unk_token=UNK,
+        pad_token=PAD,
+        padding_side="right",
+        truncation_side="right",
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+        split_special_tokens=True,  # "</s>" inside a text is five characters, not the end of the sentence
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _pipeline(model: BPE) -> Tokenizer:
+    backend = Tokenizer(model)
+    # The first word of a text shares its pieces with the same word elsewhere: every text gets one space in front, also
+    # one that begins with a space (ByteLevel's own add_prefix_space would skip that one), and decoding takes one away.
+    backend.normalizer = normalizers.Prepend(" ")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(WORDS, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
+    return backend
+
+
+def _with_special_tokens(trained: Tokenizer) -> Tokenizer:
+    """The trained tokenizer with `<pad>` as last id of the model's own vocabulary, and `</s>` after every text."""
+    model = json.loads(trained.to_str())["model"]
+    vocabulary = model["vocab"] | {PAD: len(model["vocab"])}
+    backend = _pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, PAD)])
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
+    )
+    return backend
+
+
+def save_tokenizers(
+    folder: str | Path, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it."""
+    target_folder = Path(folder) / TARGET_FOLDER
+    source.save_pretrained(folder)
+    if target is None or target is source:
+        shutil.rmtree(target_folder, ignore_errors=True)  # of an earlier model, which load_tokenizers would take
+    else:
+        target.save_pretrained(target_folder)
+
+
+def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    """Returns (source, target) as saved in a folder; a joint tokenizer comes twice, as one object."""
+    source = AutoTokenizer.from_pretrained(folder)
+    target_folder = Path(folder) / TARGET_FOLDER
+    return source, AutoTokenizer.from_pretrained(target_folder) if target_folder.is_dir() else source
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any, target: bool = False) -> None:
+    """Checks that a tokenizer and a model's config agree on the size of the vocabulary and on `<pad>` and `</s>`.
+
+    Args:
+        config: a config with MarianConfig's fields.
+        target: compare with decoder_vocab_size, which one config may leave empty, instead of vocab_size.
+
+    Raises:
+        ValueError: names the first field that differs.
+    """
+    size_field = "decoder_vocab_size" if target and config.decoder_vocab_size is not None else "vocab_size"
+    expected = {
+        size_field: len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    for field, value in expected.items():
+        if getattr(config, field) != value:
+            raise ValueError(
+                f"The model's {field} is {getattr(config, field)}, but its {'target' if target else 'source'} tokenizer"
+                f" has {value}: build the config from this tokenizer, or load the one the model was trained with."
+            )

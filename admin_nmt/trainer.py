@@ -1,0 +1,231 @@
+"""`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainingArguments
+from transformers.trainer_utils import speed_metrics
+
+from .allocator import keep_freed_memory
+from .batching import Seq2SeqCollator, TokenBatchSampler
+from .callbacks import EpochShuffle, TokenMeter
+from .divergence import DivergenceGuard, diverged
+from .evaluation import mean_nll, pair_lengths, translation_scores
+from .profiling import Mode, profile_omega
+from .tokenization import save_tokenizers
+from .training_arguments import AdminTrainingArguments
+
+PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
+NEVER_DECAYED = (".omega", "history.weight")
+
+
+class AdminTrainer(Seq2SeqTrainer):
+    """Trains a translation model on a tokenised dataset.
+
+    The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
+    also `target`, the raw reference text.
+
+    Args:
+        model: a model that divides its summed loss by `num_items_in_batch`, as `AdminForConditionalGeneration` does.
+        processing_class: the tokenizer, or that of the source if there are two.
+        target_tokenizer: the target's tokenizer if there are two.
+        kwargs: the other arguments of `Seq2SeqTrainer`.
+
+    Raises:
+        DivergedError: by `train`, before an update that is not finite.
+    """
+
+    args: AdminTrainingArguments
+    model: PreTrainedModel
+    train_dataset: Dataset
+    eval_dataset: Dataset | dict[str, Dataset] | None
+    processing_class: PreTrainedTokenizerBase | None
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: AdminTrainingArguments,
+        *,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("data_collator", Seq2SeqCollator(model.config.pad_token_id))
+        super().__init__(model, args, processing_class=processing_class, **kwargs)
+        self.target_tokenizer = target_tokenizer or processing_class
+        # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
+        self.optimizer_cls_and_kwargs = optimizer_settings(args)
+        self.epoch_shuffle = EpochShuffle()
+        self.add_callback(self.epoch_shuffle)
+        self.meter = TokenMeter()
+        self.update_loss: Tensor | float = 0.0
+        self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
+        if args.device.type == "cpu":
+            keep_freed_memory()
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
+        if self.train_dataset is None:
+            raise ValueError("train_dataset is missing; training needs one")
+        args = self.args
+        seed = args.seed if args.data_seed is None else args.data_seed
+        sampler = TokenBatchSampler(*pair_lengths(self.train_dataset), args.max_tokens, seed=seed)
+        self.epoch_shuffle.sampler = sampler
+        loader = DataLoader(
+            self.train_dataset.with_format("numpy", columns=["input_ids", "labels"]),
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+        )
+        return self.accelerator.prepare(loader)
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """Mean number of pairs in an update, for the Trainer's statistics."""
+        sampler = self.epoch_shuffle.sampler
+        if sampler is None:
+            return super().get_total_train_batch_size(args)
+        return round(len(self.train_dataset) / len(sampler) * args.gradient_accumulation_steps * args.world_size)
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Weight decay spares ω and the weights of DLCL, as it does biases and LayerNorms."""
+        return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
+
+    def _prepare_for_training(
+        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
+    ) -> tuple[nn.Module, DataLoader]:
+        """Settles ω here: the checkpoint is loaded, and the model not yet wrapped for several processes."""
+        config = self.model.config
+        if resume_from_checkpoint is not None:
+            # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
+            saved, _ = PreTrainedConfig.get_config_dict(resume_from_checkpoint)
+            config.omega_profiled = saved.get("omega_profiled", False)
+        elif is_profiling_wanted(config):
+            self.profile()
+        return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+
+    def profile(self) -> None:
+        """Measures ω on one batch of random training pairs, the same on every process."""
+        pairs = self.train_dataset.with_format("numpy", columns=["input_ids", "labels"])
+        indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
+        batch = self._prepare_inputs(self.data_collator(pairs.__getitems__(indices)))
+        model: Any = self.model
+        profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
+        """Counts the target tokens of an update on the way."""
+        batches, num_items = super().get_batch_samples(*args, **kwargs)
+        if num_items is not None:
+            self.meter.add_tokens(num_items)
+        return batches, num_items
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor | Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor | tuple[Tensor, Any]:
+        """Keeps the loss of the update, for the error message, and the plain NLL, for the log."""
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        self.update_loss = self.update_loss + loss.detach()
+        if outputs.get("nll") is not None:
+            self.meter.add_nll(outputs["nll"])
+        return (loss, outputs) if return_outputs else loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
+        """Stops the run if the gradient that the optimizer is about to use is not finite."""
+        norm = super()._get_grad_norm(model, grad_norm)
+        if self.divergence_guard.is_diverged(float(norm)):
+            loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
+            update, learning_rate = self.state.global_step + 1, self._get_learning_rate()
+            raise diverged(update, float(loss), float(norm), learning_rate, str(self.args.output_dir))
+        self.update_loss = 0.0
+        return norm
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the plain NLL per token and the speed in target tokens to the entries about training."""
+        super().log(logs | self.meter.read(self.accelerator) if "loss" in logs else logs, start_time)
+
+    def evaluate(
+        self,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Reports `loss` (mean NLL per token), `perplexity` and, by beam search, `bleu` and `chrf`, after the prefix.
+
+        Args:
+            eval_dataset: instead of the trainer's own; a dict of them gives each one's metrics after its name.
+            options: settings of `generate` that override those of the arguments.
+        """
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        if dataset is None:
+            raise ValueError("eval_dataset is missing; evaluation needs one")
+        if isinstance(dataset, dict):
+            parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
+            return {name: value for part in parts for name, value in part.items()}
+        start = time.time()
+        with self.meter.paused(), self.accelerator.autocast():
+            results = self._evaluate_dataset(dataset, options)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in results.items()}
+        metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))
+        self.log({name: value for name, value in metrics.items() if isinstance(value, float)})
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _evaluate_dataset(self, dataset: Dataset, options: dict[str, Any]) -> dict[str, Any]:
+        args = self.args
+        progress = not args.disable_tqdm
+        nll = mean_nll(self.model, dataset, max_tokens=args.max_tokens, progress=progress)
+        metrics: dict[str, Any] = {"loss": nll, "perplexity": math.exp(min(nll, 700))}
+        if args.eval_bleu:
+            if self.target_tokenizer is None:
+                raise ValueError("processing_class is missing; BLEU needs a tokenizer, or set eval_bleu to False")
+            search = {"num_beams": args.generation_num_beams, "length_penalty": args.generation_length_penalty}
+            part = dataset.select(range(min(len(dataset), args.eval_bleu_sentences or len(dataset))))
+            metrics |= translation_scores(
+                self.model,
+                self.target_tokenizer,
+                part,
+                max_tokens=args.max_tokens,
+                progress=progress,
+                **search | options,
+            )
+        return metrics
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model with its tokenizers, also the target's if there are two."""
+        super().save_model(output_dir, _internal_call)
+        if self.processing_class is not None and self.args.should_save:
+            save_tokenizers(str(output_dir or self.args.output_dir), self.processing_class, self.target_tokenizer)
+
+
+def is_profiling_wanted(config: PreTrainedConfig) -> bool:
+    """Whether a model still has to take its ω from a batch."""
+    rule = getattr(config, "omega_rule", None)
+    return getattr(config, "variant", None) == "admin" and rule in PROFILING_MODES and not config.omega_profiled
+
+
+def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
+    """Indices of pairs drawn without replacement that have at most `max_tokens` target tokens in all, at least one."""
+    order = np.random.default_rng(seed).permutation(len(dataset))
+    tokens = pair_lengths(dataset)[1][order].cumsum()
+    return order[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()
+
+
+def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
+    common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    if args.optimizer == "radam":
+        return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
+    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda")}

@@ -1,0 +1,67 @@
+"""Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
+
+from dataclasses import dataclass, field
+
+from transformers import SchedulerType, Seq2SeqTrainingArguments
+
+OPTIMIZERS = ("radam", "adam")
+
+
+@dataclass
+class AdminTrainingArguments(Seq2SeqTrainingArguments):
+    """Token batches, RAdam with an inverse square root schedule, no clipping, BLEU while training.
+
+    Raises:
+        ValueError: a field has a value that makes no sense; the message names the field.
+    """
+
+    max_tokens: int = field(
+        default=4096,
+        metadata={"help": "Token budget of a batch and device: sentences times the longest source or target."},
+    )
+    optimizer: str = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
+    profile_tokens: int = field(
+        default=8000, metadata={"help": "Tokens of the one batch from which a fresh ADMIN model takes its omegas."}
+    )
+    eval_bleu: bool = field(default=True, metadata={"help": "Translate the evaluation set and report BLEU and chrF."})
+    eval_bleu_sentences: int | None = field(
+        default=None, metadata={"help": "Translate only this many first sentences while training; default all."}
+    )
+    generation_num_beams: int | None = field(default=5, metadata={"help": "Beam size of the evaluation."})
+    generation_length_penalty: float = field(
+        default=1.0, metadata={"help": "Hypothesis scores are divided by length to this power."}
+    )
+    average_last: int = field(
+        default=0, metadata={"help": "Average the last n checkpoints when training is over; 0 for none."}
+    )
+    learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
+    lr_scheduler_type: SchedulerType | str = field(
+        default="inverse_sqrt", metadata={"help": "Any schedule of transformers."}
+    )
+    warmup_steps: float = field(default=8000, metadata={"help": "Updates of linear warmup; below 1 a share of all."})
+    adam_beta2: float = field(default=0.98, metadata={"help": "Second beta of RAdam or Adam."})
+    max_grad_norm: float = field(default=0.0, metadata={"help": "Largest gradient norm; 0 for no clipping."})
+    # The Trainer's filter would replace a NaN in the log by the mean of earlier losses.
+    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is not finite."})
+    # The Trainer copies this into the saved configuration, where it must say that generation may use a cache.
+    use_cache: bool = field(default=True, metadata={"help": "What saved configurations say about the cache."})
+    # All parameters of these models take part in every step, so DDP need not search the graph for unused ones.
+    ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
+        for name in ("max_tokens", "profile_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give a positive number of tokens")
+        if self.label_smoothing_factor != 0:
+            raise ValueError(
+                f"label_smoothing_factor is {self.label_smoothing_factor}, but the model smooths its own loss; "
+                "set label_smoothing in the model's configuration"
+            )
+        if self.save_total_limit is not None and self.save_total_limit < self.average_last:
+            raise ValueError(
+                f"save_total_limit={self.save_total_limit} deletes checkpoints that average_last={self.average_last} "
+                "needs; raise save_total_limit"
+            )

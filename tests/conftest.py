@@ -1,0 +1,78 @@
+"""Fixtures that every test may use: tiny models, and the folder of references where it is there."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
+
+SHARED = Path(os.environ.get("ADMIN_NMT_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of references and data; the test is skipped where it is absent."""
+    if not (SHARED / "reference").is_dir():
+        pytest.skip(f"needs the shared references, which are not at {SHARED} (set ADMIN_NMT_SHARED)")
+    return SHARED
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def tiny_config() -> Callable[..., AdminConfig]:
+    """Builds a configuration of width 16, 3 + 2 layers and 99 tokens; keyword arguments override its fields."""
+
+    def build(**fields) -> AdminConfig:
+        small = {
+            "vocab_size": 99,
+            "d_model": 16,
+            "encoder_layers": 3,
+            "decoder_layers": 2,
+            "max_position_embeddings": 64,
+        }
+        for stack in ("encoder", "decoder"):
+            small |= {f"{stack}_ffn_dim": 32, f"{stack}_attention_heads": 4}
+        return AdminConfig(**small | {"dropout": 0.0} | fields)
+
+    return build
+
+
+@pytest.fixture
+def tiny_model(tiny_config) -> Callable[..., AdminForConditionalGeneration]:
+    """Builds a model of `tiny_config` whose LayerNorms and ω are random, in evaluation mode."""
+
+    def build(**fields) -> AdminForConditionalGeneration:
+        return randomised(AdminForConditionalGeneration(tiny_config(**fields)))
+
+    return build
+
+
+@torch.no_grad()
+def randomised(model: AdminForConditionalGeneration, first_omega: float | None = 1.0) -> AdminForConditionalGeneration:
+    """Give LayerNorms, biases and ω random values, so that no mistake hides behind ones and zeros."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if "layer_norm" in name or name.endswith("bias"):
+            centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+            tensor.normal_(centre, 0.2)
+        if name.endswith("omega"):
+            tensor.uniform_(0.5, 3.0)
+            if "layers.0.self_attn" in name and first_omega is not None:
+                tensor.fill_(first_omega)
+    return model.eval()
+
+
+@pytest.fixture
+def batch() -> dict[str, torch.Tensor]:
+    """Three right-padded pairs over the 99 tokens of `tiny_config`."""
+    source, labels = torch.randint(2, 98, (3, 9)), torch.randint(2, 98, (3, 7))
+    source[:, -1] = labels[:, -1] = 0
+    source[1, 5:], labels[1, 4:] = 98, -100
+    source[1, 4] = labels[1, 3] = 0
+    return {"input_ids": source, "attention_mask": source.ne(98).long(), "labels": labels}

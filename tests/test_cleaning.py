@@ -1,0 +1,116 @@
+"""The cleaning filters against a plain sequential reference, and one by one."""
+
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admin_nmt.cleaning import FILTERS, RATIO_SLACK, CleaningOptions, clean, format_counts
+
+SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
+PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=40)
+OPTIONS = st.builds(
+    CleaningOptions,
+    max_words=st.sampled_from([None, 1, 10]),
+    max_ratio=st.sampled_from([None, 1.0, 1.5]),
+    drop_copies=st.booleans(),
+    drop_duplicates=st.booleans(),
+    drop_held_out=st.sampled_from([None, "source", "pair"]),
+)
+LAX = {"max_words": None, "max_ratio": None, "drop_copies": False, "drop_duplicates": False, "drop_held_out": None}
+
+
+def dataset(pairs) -> Dataset:
+    return Dataset.from_dict({"source": [s for s, _ in pairs], "target": [t for _, t in pairs]})
+
+
+def pairs_of(cleaned) -> list[tuple[str, str]]:
+    return list(zip(cleaned["source"], cleaned["target"], strict=True))
+
+
+def reference(pairs, options, held_out):
+    """The filters as the documentation states them, a pair at a time."""
+    kept, seen, counts = [], set(), dict.fromkeys(("total", *FILTERS, "kept"), 0)
+    held = {(s.strip(), t.strip()) for s, t in held_out}
+    for pair in pairs:
+        source, target = pair[0].strip(), pair[1].strip()
+        lengths = len(source.split()), len(target.split())
+        if not min(lengths):
+            verdict = "empty side"
+        elif options.max_words and max(lengths) > options.max_words:
+            verdict = "over-long"
+        elif options.max_ratio and max(lengths) > options.max_ratio * min(lengths) + RATIO_SLACK:
+            verdict = "length ratio"
+        elif options.drop_copies and source == target:
+            verdict = "copy"
+        elif options.drop_duplicates and (source, target) in seen:
+            verdict = "duplicate"
+        elif {"source": source in dict(held), "pair": (source, target) in held}.get(options.drop_held_out):
+            verdict = "held out"
+        else:
+            verdict = "kept"
+            kept.append(pair)
+        if verdict in ("kept", "held out"):
+            seen.add((source, target))
+        counts[verdict] += 1
+        counts["total"] += 1
+    return kept, counts
+
+
+@settings(max_examples=100, deadline=None)
+@given(PAIRS, OPTIONS, PAIRS)
+def test_filters_equal_the_sequential_reference(pairs, options, held_out):
+    cleaned, counts = clean(dataset(pairs), options, dataset(held_out))
+    expected, expected_counts = reference(pairs, options, held_out)
+    assert pairs_of(cleaned) == expected
+    assert counts == expected_counts
+    assert list(counts) == ["total", *FILTERS, "kept"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "pair"),
+    [
+        ("empty side", {}, ("a", "\u3000")),
+        ("over-long", {"max_words": 250}, ("a " * 250, "b " * 251)),
+        ("length ratio", {"max_ratio": 1.5}, ("a " * 4, "b " * 12)),
+        ("copy", {"drop_copies": True}, ("same text", " same text")),
+        ("duplicate", {"drop_duplicates": True}, (" first one ", "erstes")),
+        ("held out", {"drop_held_out": "source"}, ("held out", "anders")),
+    ],
+)
+def test_each_filter_drops_what_it_names(name, options, pair):
+    good = [("first one", "erstes"), ("a " * 250, "b " * 250), ("a " * 4, "b " * 11)]
+    held_out = dataset([("held out", "zurückgehalten")])
+    cleaned, counts = clean(dataset([*good, pair]), CleaningOptions(**LAX | options), held_out)
+    assert pairs_of(cleaned) == good
+    assert counts[name] == 1
+
+
+def test_held_out_pairs_are_kept_with_another_target():
+    options = CleaningOptions(**LAX | {"drop_held_out": "pair"})
+    _, counts = clean(dataset([("a", "b"), ("a", "c")]), options, dataset([("a", "b")]))
+    assert (counts["held out"], counts["kept"]) == (1, 1)
+
+
+def test_workers_change_nothing():
+    pairs = [(f"a {i % 7}", f"b {i % 5}") for i in range(60)]
+    alone, together = (clean(dataset(pairs), CleaningOptions(), num_proc=n) for n in (None, 2))
+    assert pairs_of(alone[0]) == pairs_of(together[0])
+    assert alone[1] == together[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_words", 0), ("max_ratio", 0.9), ("drop_held_out", "target"), ("drop_held_out", True)]
+)
+def test_options_without_sense_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field} is {value!r}"):
+        CleaningOptions(**{field: value})
+
+
+def test_counts_are_lines_with_shares():
+    text = format_counts({"total": 4000, "copy": 1, "kept": 3999})
+    assert [line.split() for line in text.splitlines()] == [
+        ["total", "4,000", "100.00%"],
+        ["copy", "1", "0.03%"],
+        ["kept", "3,999", "99.98%"],
+    ]

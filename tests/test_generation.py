@@ -1,0 +1,86 @@
+"""Beam search: against a plain reference, and the same whatever the batch."""
+
+import pytest
+import torch
+from toy import random_ids
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.generation import LENGTH_FACTOR, LENGTH_OFFSET, generate_ids
+
+VOCABULARY = 12
+PAD, EOS = VOCABULARY - 1, 0
+
+
+@pytest.fixture
+def model(tiny_model) -> AdminForConditionalGeneration:
+    return tiny_model(vocab_size=VOCABULARY, encoder_layers=2, decoder_layers=1)
+
+
+@pytest.fixture
+def sources() -> list[list[int]]:
+    return random_ids(12, vocabulary=VOCABULARY, longest=6)["input_ids"][:]
+
+
+@torch.no_grad()
+def plain_beam_search(model, source: list[int], beams: int, penalty: float) -> list[int]:
+    """Fairseq's search for one sentence without batches and caches: (log-probability, ids) pairs in plain lists."""
+    limit = LENGTH_FACTOR * len(source) + LENGTH_OFFSET
+    alive, finished = [(0.0, [])], []
+    while len(finished) < beams:
+        candidates = []
+        for log_p, ids in alive:
+            logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[PAD, *ids]])).logits[0, -1]
+            scores = logits.log_softmax(-1).tolist()
+            allowed = [EOS] if len(ids) == limit else range(1 if not ids else 0, PAD)
+            candidates += [(log_p + scores[token], [*ids, token]) for token in allowed]
+        best = sorted(candidates, reverse=True)[: 2 * beams]
+        ended = [(log_p / len(ids) ** penalty, ids[:-1]) for log_p, ids in best[:beams] if ids[-1] == EOS]
+        finished += ended[: beams - len(finished)]
+        alive = [(log_p, ids) for log_p, ids in best if ids[-1] != EOS][:beams]
+    return max(finished)[1]
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 1.0), (4, 0.6), (4, 0.0)])
+def test_agrees_with_a_plain_beam_search(model, sources, beams, penalty):
+    found = generate_ids(model, sources[:4], num_beams=beams, length_penalty=penalty)
+    assert found == [plain_beam_search(model, source, beams, penalty) for source in sources[:4]]
+
+
+@pytest.mark.parametrize("beams", [1, 5])
+def test_does_not_depend_on_the_batch(model, sources, beams):
+    together = generate_ids(model, sources, num_beams=beams, max_tokens=4096)
+    assert len({len(ids) for ids in together}) > 3
+    assert generate_ids(model, sources, num_beams=beams, max_tokens=1) == together
+    assert generate_ids(model, sources[::-1], num_beams=beams, max_tokens=40) == together[::-1]
+
+
+def test_gives_text_tokens_alone_and_never_nothing(model, sources):
+    for ids in generate_ids(model, sources, num_beams=3):
+        assert ids
+        assert not {PAD, EOS} & set(ids)
+
+
+def test_a_model_that_never_ends_stops_at_the_limit_of_each_sentence(model, sources):
+    outputs = generate_ids(model, sources, num_beams=2, sequence_bias={(EOS,): -50.0})
+    assert [len(ids) for ids in outputs] == [LENGTH_FACTOR * len(source) + LENGTH_OFFSET for source in sources]
+
+
+def test_leaves_model_and_settings_as_they_were(model, sources):
+    model.train()
+    model.generation_config.num_beams = 3
+    before = model.generation_config.to_dict()
+    with_own_settings = generate_ids(model, sources, num_beams=None)
+    assert model.training
+    assert model.generation_config.to_dict() == before
+    assert with_own_settings == generate_ids(model, sources, num_beams=3) != generate_ids(model, sources, num_beams=1)
+
+
+def test_sampling_options_reach_generate(model, sources):
+    options = {"do_sample": True, "temperature": 5.0}
+    torch.manual_seed(0)
+    first = generate_ids(model, sources, **options)
+    assert first != generate_ids(model, sources, **options)
+
+
+def test_nothing_in_nothing_out(model):
+    assert generate_ids(model, []) == []

@@ -1,0 +1,208 @@
+"""Reading parallel text: what is written comes back unchanged, and what is wrong is named by file and line."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from datasets import Dataset, Features, Translation
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from admin_nmt.parallel_text import load_parallel, read_lines
+
+PAIRS = [("a house", "ein Haus"), ("", "leer"), (' "quoted"\u2028one line', "mit\x0cSeiten\x85vorschub\r und Ü 😀")]
+LINES = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes bytes or text into a file of the test's folder, compressed if its name says so."""
+
+    def write(name: str, content: str | bytes) -> Path:
+        data = content.encode() if isinstance(content, str) else content
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def load(tmp_path):
+    """`load_parallel` with a cache of its own, as a list of pairs."""
+
+    def load(*paths, **options) -> list[tuple[str, str]]:
+        dataset = load_parallel(*paths, cache_dir=tmp_path / "cache", **options)
+        assert dataset.column_names == ["source", "target"]
+        return list(zip(dataset["source"], dataset["target"], strict=True))
+
+    return load
+
+
+def lines(texts) -> str:
+    return "".join(text + "\n" for text in texts)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_two_text_files(write, load, suffix):
+    sources, targets = zip(*PAIRS, strict=True)
+    assert load(write(f"x.en{suffix}", lines(sources)), write(f"x.de{suffix}", lines(targets))) == PAIRS
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_tsv(write, load, suffix):
+    assert load(write(f"x.tsv{suffix}", lines("\t".join(pair) for pair in PAIRS))) == PAIRS
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("nested", [True, False])
+def test_json_lines(write, load, suffix, nested):
+    records = [{"en": source, "de": target} for source, target in PAIRS]
+    content = lines(json.dumps({"id": 7, "translation": r} if nested else r) for r in records)
+    path = write(f"x.jsonl{suffix}", content)
+    assert load(path, columns=["en", "de"]) == PAIRS
+    assert load(path, columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_parquet(tmp_path, load, nested):
+    records = [{"en": source, "de": target} for source, target in PAIRS]
+    if nested:
+        features = Features({"translation": Translation(["en", "de"])})
+        dataset = Dataset.from_list([{"translation": r} for r in records], features=features)
+    else:
+        dataset = Dataset.from_list(records)
+    dataset.to_parquet(tmp_path / "x.parquet")
+    assert load(tmp_path / "x.parquet", columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
+
+
+def test_flat_columns_in_both_directions(tmp_path, load):
+    Dataset.from_list([{"source": s, "target": t} for s, t in PAIRS]).to_parquet(tmp_path / "x.parquet")
+    assert load(tmp_path / "x.parquet") == PAIRS
+    assert load(tmp_path / "x.parquet", columns=["target", "source"]) == [(t, s) for s, t in PAIRS]
+
+
+def test_what_the_datasets_library_knows_by_name(tmp_path, load):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "train.csv").write_text("en,de\na house,ein Haus\n")
+    (folder / "validation.csv").write_text("en,de\na mouse,eine Maus\n")
+    assert load(folder, columns=["en", "de"]) == [("a house", "ein Haus")]
+    assert load(folder, columns=["en", "de"], split="validation") == [("a mouse", "eine Maus")]
+    with pytest.raises(ValueError, match=r"corpus: Unknown split \"dev\""):
+        load(folder, columns=["en", "de"], split="dev")
+    with pytest.raises(ValueError, match=r"corpus: .* no data"):
+        load(folder, columns=["en", "de"], split="train[:0]")
+
+
+def test_line_ends_and_byte_order_mark(write):
+    path = write("x", b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo\r\r\nlast")
+    assert list(read_lines(path)) == ["one", "", "\ufefftwo\r", "last"]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(LINES, min_size=1))
+def test_lines_end_at_line_feeds_only(write, texts):
+    expected = [text.removesuffix("\r") for text in texts]
+    expected[0] = texts[0].removeprefix("\ufeff").removesuffix("\r")
+    assert list(read_lines(write("x", lines(texts)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("a\nb\nc\n", "a\n", r"x\.en has 3 lines and .*x\.de has 1: line 2 has no counterpart"),
+        ("a\n", "a\nb\nc\nd", r"x\.en has 1 lines and .*x\.de has 4: line 2 has no counterpart"),
+        ("a\nb\n", b"a\nb\xff\xfec\n", r"x\.de: line 2 is not valid UTF-8 \(byte 0xff at column 2\); convert the file"),
+        ("", "a\n", r"x\.en: the file is empty"),
+        ("a\n", "", r"x\.de: the file is empty"),
+    ],
+)
+def test_faulty_text_files_are_named(write, load, source, target, message):
+    with pytest.raises(ValueError, match=message):
+        load(write("x.en", source), write("x.de", target))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.tsv", "a\tb\na\tb\tc\n", r"x\.tsv: line 2 has 3 tab-separated fields"),
+        ("x.tsv", "a\tb\n\n", r"x\.tsv: line 2 has 1 tab-separated fields"),
+        ("x.jsonl", '{"source": "a", "target": "b"}\n[\n', r"x\.jsonl: line 2 is not one JSON object"),
+        ("x.jsonl", '{"source": "a"}\n', r"x\.jsonl: line 1 has no texts 'source' and 'target'"),
+        ("x.jsonl", '{"source": "a", "target": 1}\n', r"x\.jsonl: line 1 has no texts"),
+        ("x.jsonl", '{"translation": "a"}\n', r"x\.jsonl: line 1 has no texts"),
+        ("x.jsonl", '{"source": "a", "target": "\\ud83d"}\n', r"x\.jsonl: line 1 holds half a surrogate pair"),
+        ("x.txt", "a\n", r"x\.txt: give the other side as target"),
+    ],
+)
+def test_faulty_files_of_pairs_are_named(write, load, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        load(write(name, content))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"source": ["a"], "other": ["b"]}, "x.parquet: no column 'target' among source, other"),
+        ({"source": ["a"], "target": [1]}, "x.parquet: column 'target' holds int64 instead of text"),
+        ({"source": ["a", "b"], "target": ["b", None]}, "x.parquet: column 'target' has rows without text"),
+        ({"source": [], "target": []}, "x.parquet: .* no data"),
+    ],
+)
+def test_faulty_columns_are_named(tmp_path, load, columns, message):
+    Dataset.from_dict(columns).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "x.parquet")
+
+
+def test_a_damaged_parquet_file_is_named(write, load):
+    with pytest.raises(ValueError, match=r"x\.parquet: Parquet magic bytes not found"):
+        load(write("x.parquet", "PAR2 and other rubbish"))
+
+
+def test_columns_are_two(write, load):
+    with pytest.raises(ValueError, match="name two, the source and the target"):
+        load(write("x.jsonl", "{}\n"), columns=["en"])
+
+
+def test_a_truncated_gzip_file_is_named(tmp_path, write, load):
+    path = write("x.tsv.gz", lines(f"{i}\t{i * i}" for i in range(999)))
+    path.write_bytes(path.read_bytes()[:-900])
+    with pytest.raises(ValueError, match=r"x\.tsv\.gz: damaged gzip data after line \d+"):
+        load(path)
+
+
+def test_a_missing_file_is_not_looked_for_elsewhere(tmp_path, load):
+    with pytest.raises(FileNotFoundError, match=r"gone\.tsv"):
+        load(tmp_path / "gone.tsv")
+
+
+def test_cache_follows_the_content_and_not_the_date(write, load, tmp_path):
+    path = write("x.tsv", "a\tb\n")
+    assert load(path) == [("a", "b")]
+    date = path.stat()
+    path.write_text("a\tc\n")
+    os.utime(path, ns=(date.st_atime_ns, date.st_mtime_ns))
+    assert load(path) == [("a", "c")]
+    path.rename(tmp_path / "renamed.tsv")
+    files = set((tmp_path / "cache").rglob("*.arrow"))
+    assert load(tmp_path / "renamed.tsv") == [("a", "c")]
+    assert set((tmp_path / "cache").rglob("*.arrow")) == files
+
+
+def test_a_faulty_file_leaves_no_cache(write, load, tmp_path):
+    path = write("x.tsv", lines(["a\tb"] * 5000 + ["a"]))
+    with pytest.raises(ValueError, match="line 5001"):
+        load(path)
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+@pytest.mark.shared
+def test_multi30k(shared, load):
+    folder = shared / "data/multi30k"
+    pairs = load(folder / "train.en.gz", folder / "train.de.gz")
+    assert len(pairs) == 29_000
+    assert pairs[0][1] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."

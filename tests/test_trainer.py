@@ -1,0 +1,337 @@
+"""Training: gradients, resume, profiling, evaluation, and the stop at divergence."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from toy import StopAfter, poison, random_ids, text_pairs, toy_tokenizer
+from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+
+from admin_nmt import AdminForConditionalGeneration, evaluation, trainer
+from admin_nmt.batching import Seq2SeqCollator, TokenBatchSampler
+from admin_nmt.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard
+from admin_nmt.evaluation import mean_nll, pair_lengths
+from admin_nmt.generation import generate_ids
+from admin_nmt.metrics import score
+from admin_nmt.profiling import profile_omega
+from admin_nmt.tokenization import load_tokenizers
+from admin_nmt.trainer import AdminTrainer, random_pairs
+from admin_nmt.training_arguments import AdminTrainingArguments
+
+Arguments = Callable[..., AdminTrainingArguments]
+NewModel = Callable[..., AdminForConditionalGeneration]
+
+
+@pytest.fixture
+def arguments(tmp_path) -> Arguments:
+    def build(**fields) -> AdminTrainingArguments:
+        small = {"output_dir": str(tmp_path / "run"), "max_tokens": 40, "profile_tokens": 60, "max_steps": 6}
+        schedule = {"learning_rate": 1e-2, "warmup_steps": 2, "save_strategy": "no", "logging_steps": 1}
+        quiet = {"eval_bleu": False, "generation_num_beams": 2, "disable_tqdm": True, "use_cpu": True}
+        return AdminTrainingArguments(**small | schedule | quiet | fields)
+
+    return build
+
+
+@pytest.fixture
+def new_model(tiny_config) -> NewModel:
+    """Builds a model that is the same at every call."""
+
+    def build(**fields) -> AdminForConditionalGeneration:
+        torch.manual_seed(1)
+        return AdminForConditionalGeneration(tiny_config(**fields))
+
+    return build
+
+
+class KeepGradient(TrainerCallback):
+    """Keeps the gradient of the last update."""
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradient = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_identical(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def whole_batch(dataset: Dataset) -> dict[str, torch.Tensor]:
+    return Seq2SeqCollator(98)(dataset.to_list())
+
+
+def budget_for(dataset: Dataset, batches: int) -> int:
+    """The smallest token budget under which a dataset makes this many batches."""
+    lengths = pair_lengths(dataset)
+    return next(n for n in range(12, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) == batches)
+
+
+def gradient_of_update(build: Callable[[list], Seq2SeqTrainer]) -> dict[str, torch.Tensor]:
+    keep = KeepGradient()
+    build([keep]).train()
+    return keep.gradient
+
+
+def exact_gradient(model: AdminForConditionalGeneration, dataset: Dataset) -> dict[str, torch.Tensor]:
+    model.train()(**whole_batch(dataset)).loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_gradient_is_that_of_the_whole_batch_under_accumulation(new_model, arguments, accumulation):
+    data = random_ids(24)
+    args = arguments(max_tokens=budget_for(data, accumulation), gradient_accumulation_steps=accumulation, max_steps=1)
+    model = new_model(omega_rule="log_n")
+    gradient = gradient_of_update(lambda keep: AdminTrainer(model, args, train_dataset=data, callbacks=keep))
+    torch.testing.assert_close(gradient, exact_gradient(new_model(omega_rule="log_n"), data), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+def test_plain_seq2seq_trainer_makes_the_same_gradient(new_model, tmp_path, accumulation):
+    data = random_ids(24)
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=24 // accumulation,
+        gradient_accumulation_steps=accumulation,
+        max_steps=1,
+        max_grad_norm=0,
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+    )
+    model, collator = new_model(omega_rule="log_n"), Seq2SeqCollator(98)
+    gradient = gradient_of_update(
+        lambda keep: Seq2SeqTrainer(model, args, collator, train_dataset=data, callbacks=keep)
+    )
+    torch.testing.assert_close(gradient, exact_gradient(new_model(omega_rule="log_n"), data), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("update", "fields"),
+    [(1, {}), (5, {}), (7, {}), (4, {"gradient_accumulation_steps": 2}), (6, {"optimizer": "adam"})],
+)
+def test_interrupted_run_ends_like_the_straight_one_bit_for_bit(new_model, arguments, update, fields):
+    data, args = random_ids(14), arguments(max_steps=9, **fields)
+    assert len(TokenBatchSampler(*pair_lengths(data), args.max_tokens, seed=0)) == 5  # so 5 updates an epoch, or 3
+    straight, first, second = (new_model(dropout=0.1) for _ in range(3))
+    AdminTrainer(straight, args, train_dataset=data).train()
+    AdminTrainer(first, args, train_dataset=data, callbacks=[StopAfter(update)]).train()
+    torch.manual_seed(12345)
+    AdminTrainer(second, args, train_dataset=data).train(resume_from_checkpoint=True)
+    assert_identical(second, straight)
+
+
+def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
+    calls = []
+
+    def profile(*args, **kwargs):
+        calls.append(kwargs)
+        return profile_omega(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "profile_omega", profile)
+    args, data = arguments(), random_ids(14)
+    first, resumed = new_model(), new_model()
+    run = AdminTrainer(first, args, train_dataset=data, callbacks=[StopAfter(2)])
+    run.train()
+    run.train()
+    assert calls == [{"mode": "unit"}]
+    AdminTrainer(resumed, args, train_dataset=data).train(resume_from_checkpoint=f"{args.output_dir}/checkpoint-2")
+    assert len(calls) == 1
+    assert resumed.config.omega_profiled
+    name = "model.encoder.layers.2.ffn_residual.omega"
+    assert torch.equal(resumed.state_dict()[name], first.state_dict()[name])
+    assert not torch.equal(resumed.state_dict()[name], new_model().state_dict()[name])
+
+
+@pytest.mark.parametrize("fields", [{"variant": "post_ln"}, {"omega_rule": "log_n"}, {"omega_profiled": True}])
+def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, monkeypatch):
+    monkeypatch.setattr(trainer, "profile_omega", None)
+    AdminTrainer(new_model(**fields), arguments(max_steps=1), train_dataset=random_ids(14)).train()
+
+
+def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(new_model, arguments):
+    model = new_model(omega_rule="profile_reference", dropout=0.1)
+    run = AdminTrainer(model, arguments(), train_dataset=random_ids(14))
+    before = torch.get_rng_state()
+    run.profile()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.config.omega_profiled
+
+
+@pytest.mark.parametrize("budget", [1, 30, 60, 10_000])
+def test_profiling_batch_fills_its_budget_with_distinct_pairs(budget):
+    data = random_ids(14)
+    indices = random_pairs(data, budget, seed=3)
+    lengths = [data[index]["target_length"] for index in indices]
+    assert indices == random_pairs(data, budget, seed=3)
+    assert len(set(indices)) == len(indices) >= 1
+    assert sum(lengths) <= budget or len(indices) == 1
+    more = random_pairs(data, 10_000, seed=3)
+    assert len(more) == 14
+    assert more[: len(indices)] == indices
+    if len(indices) < 14:
+        assert sum(lengths) + data[more[len(indices)]]["target_length"] > budget
+
+
+def reference_nll(model: AdminForConditionalGeneration, dataset: Dataset) -> float:
+    """Mean NLL per token, one pair at a time, from the logits."""
+    model.eval()
+    nll, tokens = 0.0, 0
+    for pair in dataset:
+        batch = whole_batch(dataset.from_list([pair]))
+        log_p = model(**batch).logits.double().log_softmax(-1)
+        nll -= log_p.gather(-1, batch["labels"][..., None]).sum().item()
+        tokens += len(pair["labels"])
+    return nll / tokens
+
+
+@pytest.mark.parametrize("max_tokens", [12, 50, 4096])
+def test_evaluation_weighs_every_token_alike(tiny_model, max_tokens):
+    model, data = tiny_model(label_smoothing=0.1).train(), random_ids(9)
+    expected = reference_nll(model, data)
+    model.train()
+    assert mean_nll(model, data, max_tokens=max_tokens) == pytest.approx(expected, rel=1e-5)
+    assert model.training
+
+
+def test_log_has_plain_nll_beside_the_smoothed_loss(new_model, arguments):
+    model, data = new_model(omega_rule="log_n"), random_ids(9)
+    expected = reference_nll(model, data)
+    args = arguments(max_tokens=budget_for(data, 2), gradient_accumulation_steps=2, max_steps=1)
+    run = AdminTrainer(model, args, train_dataset=data, eval_dataset=data)
+    smoothed = run.model.train()(**whole_batch(data)).loss.item()
+    run.evaluate()
+    run.train()
+    entry = run.state.log_history[0]
+    assert entry["nll"] == pytest.approx(expected, rel=1e-5)
+    assert entry["loss"] == pytest.approx(smoothed, rel=1e-5)
+    assert entry["target_tokens_per_second"] > 0
+    metrics = run.evaluate()
+    assert metrics["eval_perplexity"] == pytest.approx(math.exp(reference_nll(run.model, data)), rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+def test_translations_are_scored_as_plain_text(tiny_model, arguments, tokenizer):
+    model, data = tiny_model(vocab_size=len(tokenizer)), text_pairs(tokenizer, 6)
+    ids = generate_ids(model, data["input_ids"][:4], num_beams=2, length_penalty=0.6)
+    expected = score(tokenizer.batch_decode(ids, skip_special_tokens=True), data["target"][:4])
+    args = arguments(eval_bleu=True, generation_length_penalty=0.6, eval_bleu_sentences=4)
+    metrics = AdminTrainer(model, args, eval_dataset=data, processing_class=tokenizer).evaluate()
+    assert {name: metrics[f"eval_{name}"] for name in expected} == expected
+    assert metrics["eval_bleu_signature"].startswith("nrefs:1|case:mixed")
+
+
+def test_bleu_takes_the_raw_references(tiny_model, arguments, tokenizer, monkeypatch):
+    data = text_pairs(tokenizer, 6)
+    shouted = data.map(lambda pair: {"target": pair["target"].upper()})
+    monkeypatch.setattr(evaluation, "generate_ids", lambda *args, **options: [ids[:-1] for ids in data["labels"]])
+    model = tiny_model(vocab_size=len(tokenizer))
+    run = AdminTrainer(model, arguments(eval_bleu=True), processing_class=tokenizer)
+    metrics = run.evaluate({"same": data, "shouted": shouted})
+    assert metrics["eval_same_bleu"] == pytest.approx(100)
+    assert metrics["eval_shouted_bleu"] < 50
+
+
+def test_early_stopping_and_best_checkpoint_follow_bleu(new_model, arguments, tokenizer):
+    data = text_pairs(tokenizer, 6)
+    steps = {f"{name}_strategy": "steps" for name in ("eval", "save")} | {"eval_steps": 1, "save_steps": 1}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "bleu", "max_steps": 50, "learning_rate": 0.0}
+    run = AdminTrainer(
+        new_model(vocab_size=len(tokenizer)),
+        arguments(eval_bleu=True, **steps, **best),
+        train_dataset=data,
+        eval_dataset=data,
+        processing_class=tokenizer,
+        callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
+    )
+    run.train()
+    assert run.state.global_step == 3
+    assert run.state.best_global_step == 1
+    assert run.state.best_metric == run.state.log_history[1]["eval_bleu"]
+
+
+class KeepWeights(TrainerCallback):
+    """Keeps the weights of the last update."""
+
+    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_stops_before_an_update_that_is_not_finite(new_model, arguments):
+    model, keep = new_model(), KeepWeights()
+    args = arguments(save_strategy="steps", save_steps=2)
+    run = AdminTrainer(model, args, train_dataset=random_ids(14), callbacks=[keep])
+    poison(model, run, update=4)
+    with pytest.raises(DivergedError, match="at update 4: loss nan, gradient norm nan, learning rate 0") as error:
+        run.train()
+    assert str(Path(args.output_dir) / "checkpoint-2") in str(error.value)
+    torch.testing.assert_close(model.state_dict(), keep.weights, rtol=0, atol=0)
+
+
+def test_divergence_before_the_first_checkpoint_says_so(new_model, arguments):
+    model = new_model()
+    run = AdminTrainer(model, arguments(), train_dataset=random_ids(14))
+    poison(model, run, update=1)
+    with pytest.raises(DivergedError, match="No checkpoint had been saved yet"):
+        run.train()
+
+
+def test_a_gradient_scaler_may_overflow_but_not_for_ever():
+    guard = DivergenceGuard(scaled=True)
+    norms = [math.inf] * (MAX_OVERFLOWS - 1) + [1.0] + [math.nan] * MAX_OVERFLOWS
+    verdicts = [guard.is_diverged(norm) for norm in norms]
+    assert verdicts == [False] * (len(norms) - 1) + [True]
+
+
+@pytest.mark.parametrize("fields", [{"train_omega": True}, {"variant": "dlcl_pre_ln"}, {"variant": "dlcl_post_ln"}])
+def test_weight_decay_acts_on_matrices_alone(new_model, arguments, fields):
+    model = new_model(**fields)
+    decayed, spared = AdminTrainer(model, arguments(weight_decay=0.1)).create_optimizer().param_groups
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    matrices = ("proj.weight", "fc1.weight", "fc2.weight", "shared.weight")
+    assert {p for p, name in names.items() if name.endswith(matrices)} == set(decayed["params"])
+    assert set(names) - set(decayed["params"]) == set(spared["params"])
+
+
+def test_checkpoint_has_tokenizers_and_says_that_a_cache_may_be_used(new_model, arguments, tokenizer):
+    model = new_model(vocab_size=len(tokenizer), decoder_vocab_size=len(tokenizer))
+    target_tokenizer = toy_tokenizer(seed=1)
+    run = AdminTrainer(
+        model,
+        arguments(max_steps=1, save_strategy="steps"),
+        train_dataset=text_pairs(tokenizer, 6),
+        processing_class=tokenizer,
+        target_tokenizer=target_tokenizer,
+    )
+    run.train()
+    folder = f"{run.args.output_dir}/checkpoint-1"
+    assert AutoConfig.from_pretrained(folder).use_cache
+    source, target = load_tokenizers(folder)
+    assert (source.get_vocab(), target.get_vocab()) == (tokenizer.get_vocab(), target_tokenizer.get_vocab())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; choose one of radam, adam"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"label_smoothing_factor": 0.1}, "set label_smoothing in the model's configuration"),
+        ({"save_total_limit": 2, "average_last": 5}, "raise save_total_limit"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(arguments, fields, message):
+    with pytest.raises(ValueError, match=message):
+        arguments(**fields)
+
+
+def test_missing_lengths_are_named(new_model, arguments):
+    data = random_ids(14).remove_columns("target_length")
+    with pytest.raises(ValueError, match="no column 'target_length'"):
+        AdminTrainer(new_model(), arguments(), train_dataset=data).train()

@@ -1,0 +1,95 @@
+"""Text in, text out, from any folder that holds a model and its tokenizers."""
+
+import logging
+
+import pytest
+from toy import random_texts, toy_tokenizer
+from transformers import MarianConfig, MarianMTModel
+
+from admin_nmt.generation import generate_ids
+from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def folder(tmp_path, tiny_model, tokenizer):
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
+    save_tokenizers(tmp_path, tokenizer)
+    return tmp_path
+
+
+def expected_translations(translator: Translator, texts: list[str], **options) -> list[str]:
+    ids = generate_ids(translator.model, translator.tokenizer(texts)["input_ids"], **options)
+    return translator.target_tokenizer.batch_decode(ids, skip_special_tokens=True)
+
+
+def test_translates_each_sentence_in_its_place(folder):
+    translator, texts = Translator.from_pretrained(folder, max_tokens=30, num_beams=2), random_texts(9)
+    assert translator.translate(texts) == expected_translations(translator, texts, num_beams=2)
+    assert translator.translate(texts, num_beams=1) == expected_translations(translator, texts, num_beams=1)
+    assert translator.device == translator.model.device
+
+
+def test_blank_stays_blank(folder):
+    translator = Translator.from_pretrained(folder)
+    first, second = translator.translate(random_texts(2))
+    texts = random_texts(2)
+    assert translator.translate(["", texts[0], " \t\u3000", texts[1], "\n"]) == ["", first, "", second, ""]
+
+
+def test_blank_input_does_not_ask_the_model(folder):
+    translator = Translator.from_pretrained(folder)
+    translator.model.forward = None
+    assert translator.translate(["", "  "]) == ["", ""]
+    assert translator.translate([]) == []
+
+
+def test_too_long_a_sentence_is_cut_with_a_warning(folder, caplog):
+    translator = Translator.from_pretrained(folder)
+    positions = translator.model.config.max_position_embeddings
+    long = "ba " * 200
+    with caplog.at_level(logging.WARNING):
+        outputs = translator.translate(["ba", long, long])
+    assert "cut 2 of 3 sentences to the model's 64 tokens" in caplog.text
+    ids = translator.tokenizer(long)["input_ids"]
+    (expected,) = generate_ids(translator.model, [[*ids[: positions - 1], ids[-1]]])
+    assert outputs[1:] == [translator.tokenizer.decode(expected, skip_special_tokens=True)] * 2
+
+
+def test_loads_a_stock_marian_folder(tmp_path, tokenizer):
+    size = len(tokenizer)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"vocab_size": size, "pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0}
+    MarianMTModel(MarianConfig(**sizes, **heads, **ids, forced_eos_token_id=0)).save_pretrained(tmp_path)
+    save_tokenizers(tmp_path, tokenizer)
+    translator, texts = Translator.from_pretrained(tmp_path), random_texts(4)
+    assert type(translator.model) is MarianMTModel
+    assert translator.translate(texts) == expected_translations(translator, texts)
+
+
+def test_uses_the_target_tokenizer_where_there_are_two(tmp_path, tiny_model, tokenizer):
+    target = toy_tokenizer(seed=1)
+    sizes = {"vocab_size": len(tokenizer), "decoder_vocab_size": len(target)}
+    tiny_model(**sizes, share_encoder_decoder_embeddings=False).save_pretrained(tmp_path)
+    save_tokenizers(tmp_path, tokenizer, target)
+    translator, texts = Translator.from_pretrained(tmp_path), random_texts(4)
+    assert translator.target_tokenizer.get_vocab() == target.get_vocab() != translator.tokenizer.get_vocab()
+    assert translator.translate(texts) == expected_translations(translator, texts)
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder):
+    save_tokenizers(folder, toy_tokenizer(), toy_tokenizer(seed=1))
+    save_tokenizers(folder, toy_tokenizer(vocab_size=280))
+    with pytest.raises(ValueError, match="vocab_size is 300, but its source tokenizer has 280"):
+        Translator.from_pretrained(folder)
+
+
+def test_a_single_string_is_refused(folder):
+    with pytest.raises(TypeError, match="give a list of sentences"):
+        Translator.from_pretrained(folder).translate("ba do.")
