@@ -5,6 +5,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from .configuration_admin import AdminConfig
 from .modeling_admin import AdminForConditionalGeneration, AdminModel
+from .trainer import AdminTrainer
+from .training_arguments import AdminTrainingArguments
+from .translator import Translator
 
 AutoConfig.register("admin", AdminConfig, exist_ok=True)
 AutoModel.register(AdminConfig, AdminModel, exist_ok=True)
@@ -13,4 +16,11 @@ AutoModelForSeq2SeqLM.register(AdminConfig, AdminForConditionalGeneration, exist
 MODEL_MAPPING_NAMES["admin"] = "AdminModel"
 MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["admin"] = "AdminForConditionalGeneration"
 
-__all__ = ["AdminConfig", "AdminForConditionalGeneration", "AdminModel"]
+__all__ = [
+    "AdminConfig",
+    "AdminForConditionalGeneration",
+    "AdminModel",
+    "AdminTrainer",
+    "AdminTrainingArguments",
+    "Translator",
+]

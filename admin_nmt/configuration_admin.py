@@ -1,6 +1,6 @@
 """Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL and DeepNorm."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -77,7 +77,7 @@ class AdminConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     decoder_start_token_id: int | None = None
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.pad_token_id is None:
@@ -101,7 +101,7 @@ class AdminConfig(PreTrainedConfig):
         """Whether each layer reads a combination of all earlier ones (DLCL)."""
         return self.variant.startswith("dlcl_")
 
-    def validate_choices(self):
+    def validate_choices(self) -> None:
         choices = {"variant": VARIANTS, "dlcl_weights": DLCL_WEIGHTS, "positions": POSITIONS}
         if self.variant == "admin":
             choices["omega_rule"] = OMEGA_RULES
@@ -109,7 +109,7 @@ class AdminConfig(PreTrainedConfig):
             if getattr(self, field) not in allowed:
                 raise ValueError(f"{field}: {getattr(self, field)!r} is not one of {', '.join(allowed)}")
 
-    def validate_shapes(self):
+    def validate_shapes(self) -> None:
         sizes = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
         for field in (*sizes, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
             if getattr(self, field) < 1:
@@ -125,7 +125,7 @@ class AdminConfig(PreTrainedConfig):
                 f"{self.decoder_vocab_size} differ; set it to False for two vocabularies"
             )
 
-    def validate_depth(self):
+    def validate_depth(self) -> None:
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
             if layers < 0 or (layers == 0 and (self.has_history or self.has_omega)):
@@ -133,12 +133,12 @@ class AdminConfig(PreTrainedConfig):
         if self.train_omega and self.variant != "admin":
             raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
 
-    def validate_probabilities(self):
+    def validate_probabilities(self) -> None:
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"{field}: must lie in [0, 1), not {getattr(self, field)}")
 
-    def validate_token_ids(self):
+    def validate_token_ids(self) -> None:
         for field in ("pad_token_id", "decoder_start_token_id"):
             if not 0 <= getattr(self, field) < self.decoder_vocab_size:
                 raise ValueError(

@@ -1,5 +1,7 @@
 """Dropout whose masks are cheap on a CPU."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,13 +12,13 @@ class _MaskedScale(torch.autograd.Function):
     """y = x ⊙ mask / keep, which remembers only the mask."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
         return (x * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple:
         (mask,) = ctx.saved_tensors
         return (grad * mask).mul_(ctx.scale), None, None
 

@@ -1,6 +1,7 @@
 """Fold ω into the weights: an ADMIN or DeepNorm model becomes a plain post-LN Transformer with the same outputs."""
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -68,12 +69,13 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
 def _fold_stack(layers: nn.ModuleList, stack: str) -> None:
     previous: nn.LayerNorm | None = None
     for index, layer in enumerate(layers):
-        for name, readers, output in sublayers(layer):
+        for name, readers, output in sublayers(cast(AdminLayer, layer)):
             block: ScaledPostNorm = getattr(layer, f"{name}_residual")
             where = f"{stack} layer {index}, {name}"
             omega = block.omega.detach()
-            if omega.abs().min() < SMALLEST_OMEGA:
-                raise FoldingError(f"{where}: ω has an entry of {omega.abs().min():.1e}, too near 0 to divide by")
+            smallest = omega.abs().min()
+            if not smallest >= SMALLEST_OMEGA:  # which NaN is not either
+                raise FoldingError(f"{where}: the smallest entry of |ω| is {smallest:.1e}, too near 0 to divide by")
             if previous is None:
                 _fold_first(omega, output, where)
             else:

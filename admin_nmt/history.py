@@ -1,6 +1,7 @@
-"""Dynamic linear combination of layers (DLCL, Wang et al. 2019): a layer reads a weighted sum of all earlier outputs."""
+"""Dynamic linear combination of layers (DLCL, Wang et al. 2019): a layer reads a weighted sum of earlier outputs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +20,14 @@ class _Combine(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, y: Tensor, order: Tensor, weight: Tensor, row: int, buffer: Tensor, state: dict) -> tuple:
+    def forward(ctx: Any, y: Tensor, order: Tensor, weight: Tensor, row: int, buffer: Tensor, state: dict) -> tuple:
         buffer[row].copy_(y)
         ctx.row, ctx.buffer, ctx.state = row, buffer, state
         ctx.save_for_backward(weight)
         return torch.mv(buffer[: row + 1].flatten(1).t(), weight[row, : row + 1].to(y.dtype)).view_as(y), order.clone()
 
     @staticmethod
-    def backward(ctx, grad: Tensor, _):
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple:
         (weight,) = ctx.saved_tensors
         row, buffer = ctx.row, ctx.buffer.flatten(1)
         if ctx.state["next"] != row:

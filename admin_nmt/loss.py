@@ -1,10 +1,12 @@
 """Label-smoothed cross entropy of a large vocabulary, without the logits of the whole batch."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 IGNORED = -100
-CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 25}
+CHUNK_ELEMENTS = 1 << 25  # logits that exist at a time, 128 MiB: fewer would touch the weights' gradient too often
 
 
 def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple[Tensor, Tensor]:
@@ -33,7 +35,9 @@ class _ChunkedLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, excluded: int | None
+    ) -> tuple:
         scored = len(weight) - (excluded is not None)
         mean_row = weight.float().sum(0)
         if excluded is not None:
@@ -43,7 +47,7 @@ class _ChunkedLoss(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         loss, nll_sum = torch.zeros(2, dtype=torch.float64, device=hidden.device).unbind()
-        rows = max(16, CHUNK_ELEMENTS.get(hidden.device.type, 1 << 25) // len(weight))
+        rows = max(16, CHUNK_ELEMENTS // len(weight))
         for start in range(0, len(hidden), rows):
             h, target = hidden[start : start + rows], targets[start : start + rows]
             logits = torch.mm(h, matrix.t()).float()
@@ -74,7 +78,7 @@ class _ChunkedLoss(torch.autograd.Function):
         return loss.float(), nll_sum.float()
 
     @staticmethod
-    def backward(ctx, grad_loss: Tensor, _):
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple:
         if ctx.gradients is None:
             raise RuntimeError("the loss was differentiated before; run the forward pass again")
         grad_hidden, grad_weight, dtype = ctx.gradients

@@ -6,8 +6,8 @@ size of the target vocabulary.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +23,12 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
 from .history import LayerHistory, layer_history
@@ -44,89 +44,7 @@ NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmeti
 class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
     """`Seq2SeqLMOutput` with `nll`: the summed NLL of the labels in nats, no smoothing and no gradient."""
 
-    nll: torch.FloatTensor | None = None
-
-
-def linear(d_in: int, d_out: int, gain: float = 1.0) -> nn.Linear:
-    """A linear layer that is initialised by Xavier with this gain."""
-    layer = nn.Linear(d_in, d_out)
-    layer.gain = gain
-    return layer
-
-
-def eager_attention_forward(
-    module: "AdminAttention", query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
-) -> tuple[Tensor, Tensor]:
-    """softmax(q kᵀ / √d_head + mask) v by plain batched products: on a CPU the fastest at the length of sentences."""
-    scores = torch.matmul(query * module.scaling, key.transpose(2, 3))
-    if attention_mask is not None:
-        scores += attention_mask
-    weights = module.attention_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype))
-    return torch.matmul(weights, value).transpose(1, 2), weights
-
-
-class AdminAttention(nn.Module):
-    """Multi-head attention, of a sequence to itself or to `key_value_states`."""
-
-    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int | None = None, is_causal: bool = False):
-        super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.is_causal = is_causal
-        heads = config.encoder_attention_heads if stack == "encoder" else config.decoder_attention_heads
-        self.head_dim = config.d_model // heads
-        self.scaling = self.head_dim**-0.5
-        self.attention_dropout = Dropout(config.attention_dropout)
-        # Fairseq draws q, k and v as one matrix of three times the height, which is a gain of 1/√2 for each.
-        deepnorm = config.variant == "deepnorm"
-        gain_qk = 1.0 if deepnorm else 2**-0.5
-        gain_v, gain_out = (deepnorm_beta(config, stack),) * 2 if deepnorm else (2**-0.5, 1.0)
-        self.k_proj = linear(config.d_model, config.d_model, gain_qk)
-        self.v_proj = linear(config.d_model, config.d_model, gain_v)
-        self.q_proj = linear(config.d_model, config.d_model, gain_qk)
-        self.out_proj = linear(config.d_model, config.d_model, gain_out)
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """[B, L, d] → [B, heads, L, d / heads]."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-
-    def keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        return self.split_heads(self.k_proj(states)), self.split_heads(self.v_proj(states))
-
-    def cached_keys_and_values(self, states: Tensor, cache: EncoderDecoderCache, is_cross: bool):
-        """Keys and values of all positions so far; those of the encoder's output are computed once."""
-        if not is_cross:
-            return cache.self_attention_cache.update(*self.keys_and_values(states), self.layer_idx)
-        if cache.is_updated.get(self.layer_idx):
-            layer = cache.cross_attention_cache.layers[self.layer_idx]
-            return layer.keys, layer.values
-        cache.is_updated[self.layer_idx] = True
-        return cache.cross_attention_cache.update(*self.keys_and_values(states), self.layer_idx)
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        key_value_states: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend from `hidden_states` [B, L, d] to itself or to `key_value_states` [B, S, d]; returns [B, L, d] and weights."""
-        is_cross = key_value_states is not None
-        states = key_value_states if is_cross else hidden_states
-        query = self.split_heads(self.q_proj(hidden_states))
-        if past_key_values is None:
-            key, value = self.keys_and_values(states)
-        else:
-            key, value = self.cached_keys_and_values(states, past_key_values, is_cross)
-        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
-        dropout = self.attention_dropout.p if self.training else 0.0
-        output, weights = attention_interface(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
-        )
-        return self.out_proj(output.flatten(2)), weights
+    nll: Tensor | None = None
 
 
 class AdminLayer(GradientCheckpointingLayer):
@@ -203,7 +121,7 @@ class AdminPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         std = self.config.d_model**-0.5
         if isinstance(module, nn.Embedding):
@@ -249,7 +167,7 @@ class AdminStack(AdminPreTrainedModel):
             raise ValueError(f"{type(self).__name__}: give either token ids or embeddings, not both or neither")
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
-    def run_layers(self, embeddings: Tensor, positions: Tensor, *args, **kwargs) -> Tensor:
+    def run_layers(self, embeddings: Tensor, positions: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         next_input = self.history.begin()
         positions = self.embed_positions(positions).to(embeddings.dtype)
         x = next_input(self.embed_dropout(embeddings + positions))
@@ -261,7 +179,7 @@ class AdminStack(AdminPreTrainedModel):
 class AdminEncoder(AdminStack):
     """The stack of `encoder_layers` layers over the source."""
 
-    _can_record_outputs = {"hidden_states": AdminEncoderLayer, "attentions": AdminAttention}
+    _can_record_outputs: ClassVar = {"hidden_states": AdminEncoderLayer, "attentions": AdminAttention}
 
     def __init__(self, config: AdminConfig):
         super().__init__(
@@ -272,7 +190,7 @@ class AdminEncoder(AdminStack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -287,7 +205,7 @@ class AdminEncoder(AdminStack):
 class AdminDecoder(AdminStack):
     """The stack of `decoder_layers` layers over the target so far."""
 
-    _can_record_outputs = {
+    _can_record_outputs: ClassVar = {
         "hidden_states": AdminDecoderLayer,
         "attentions": OutputRecorder(AdminAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(AdminAttention, index=1, layer_name="encoder_attn"),
@@ -301,7 +219,7 @@ class AdminDecoder(AdminStack):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
@@ -351,7 +269,7 @@ class AdminModel(AdminPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         return self.encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding):
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.encoder.embed_tokens = value
         if self.config.share_encoder_decoder_embeddings:
             self.shared = self.decoder.embed_tokens = value
@@ -359,9 +277,9 @@ class AdminModel(AdminPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
@@ -371,14 +289,17 @@ class AdminModel(AdminPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Map source ids [B, S] and target ids so far [B, T] to decoder states [B, T, d]."""
+        encoded: BaseModelOutput
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs[:3])
+            encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif isinstance(encoder_outputs, tuple):
+            encoded = BaseModelOutput(*encoder_outputs[:3])
+        else:
+            encoded = encoder_outputs
         outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
-            encoder_outputs.last_hidden_state,
+            encoded.last_hidden_state,
             attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -391,22 +312,22 @@ class AdminModel(AdminPreTrainedModel):
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
 class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     """The translation model: [`AdminModel`] with an output layer, tied to the target embeddings by default."""
 
-    _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+    _tied_weights_keys: ClassVar = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
     def __init__(self, config: AdminConfig):
         super().__init__(config)
         self.model = AdminModel(config)
         if config.share_encoder_decoder_embeddings:
-            self._tied_weights_keys = {
+            self._tied_weights_keys = {  # type: ignore[misc]
                 "lm_head.weight": "model.shared.weight",
                 "model.encoder.embed_tokens.weight": "model.shared.weight",
                 "model.decoder.embed_tokens.weight": "model.shared.weight",
@@ -420,13 +341,13 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         pad = self.config.pad_token_id
         return None if self.config.score_padding or pad >= self.lm_head.out_features else pad
 
-    def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         if self.config.share_encoder_decoder_embeddings:
             self.config.decoder_vocab_size = embeddings.num_embeddings
         return embeddings
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift labels [B, T] one position to the right, behind `decoder_start_token_id`."""
         shifted = labels.roll(1, dims=-1)
         shifted[:, 0] = self.config.decoder_start_token_id
@@ -449,15 +370,15 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
-        labels: torch.LongTensor | None = None,
+        labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,18 @@ def read_lines(path: str | Path) -> Iterator[str]:
     number = 0
     try:
         with opener(path, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, path, number)
+            for number, line in enumerate(decode_lines(file, path), 1):
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip data after line {number} ({error}); fetch the file again") from error
     if not number:
         raise ValueError(f"{path}: the file is empty")
+
+
+def decode_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
+    """The lines of an open binary file, as `read_lines` gives them; `name` is what errors call it."""
+    for number, raw in enumerate(file, 1):
+        yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
 
 
 def _decode(raw: bytes, path: str | Path, number: int) -> str:

@@ -67,7 +67,7 @@ def _plain(text: str) -> str:
 
 
 def _number(rng: Random, low: int = 2, high: int = 999) -> int:
-    """A number, more often a small one, and none like 101, whose form before a German noun is disputed."""
+    """A number, small ones more often, and none like 101, whose form before a German noun is disputed."""
     number = rng.randint(low, min(high, 10 ** rng.randint(len(str(low)), len(str(high))) - 1))
     return number + 1 if number % 100 == 1 and number > 1 else number
 
@@ -181,12 +181,8 @@ def _departure(rng: Random) -> Clause:
 
 
 def _meeting(rng: Random) -> Clause:
-    (english, german, reflexive), place, (time, zeit) = (
-        rng.choice(lexicon.REFLEXIVES),
-        rng.choice(lexicon.PLACES),
-        _clock(rng),
-    )
-    position, stelle = rng.choice(lexicon.POSITIONS)
+    (english, german, reflexive), (time, zeit) = rng.choice(lexicon.REFLEXIVES), _clock(rng)
+    (position, stelle), place = rng.choice(lexicon.POSITIONS), rng.choice(lexicon.PLACES)
     middle = f"{reflexive} um {zeit} {stelle} {lexicon.the(place, 'dative')}"
     return Clause(f"{english} meet at {time} {position} the {place.english}", german, "treffen", middle)
 
@@ -237,11 +233,8 @@ def _gift(rng: Random) -> Clause:
 
 
 def _cost(rng: Random) -> Clause:
-    noun, (adjective, adjektiv), (price, preis) = (
-        rng.choice(lexicon.THINGS),
-        rng.choice(lexicon.ADJECTIVES),
-        _spelled_price(rng),
-    )
+    noun, (price, preis) = rng.choice(lexicon.THINGS), _spelled_price(rng)
+    adjective, adjektiv = rng.choice(lexicon.ADJECTIVES)
     if rng.random() < 0.5:
         subject = f"{lexicon.THE['nominative'][noun.gender]} {adjektiv}e {noun.german}"
         return Clause(f"the {adjective} {noun.english} costs {price}", subject, "kostet", preis)
@@ -252,8 +245,7 @@ def _cost(rng: Random) -> Clause:
 def _weight(rng: Random) -> Clause:
     noun, tenths = rng.choice(lexicon.THINGS), _number(rng) / 10
     weight, gewicht = (format_unit(tenths, "mass-kilogram", locale=locale) for locale in ("en", "de"))
-    position, stelle = rng.choice(lexicon.POSITIONS)
-    place = rng.choice(lexicon.PLACES)
+    (position, stelle), place = rng.choice(lexicon.POSITIONS), rng.choice(lexicon.PLACES)
     subject = f"{lexicon.the(noun)} {stelle} {lexicon.the(place, 'dative')}"
     return Clause(f"the {noun.english} {position} the {place.english} weighs {weight}", subject, "wiegt", gewicht)
 
@@ -286,18 +278,13 @@ def _opening(rng: Random) -> Clause:
     place, (city, stadt) = rng.choice(lexicon.PLACES), rng.choice(lexicon.CITIES)
     span, frist = _count(rng, rng.choice(lexicon.TIME_SPANS), _number(rng, low=1, high=99), "dative")
     opens, verb = rng.choice((("opens", "öffnet"), ("closes", "schließt")))
-    return Clause(
-        f"the {place.english} in {city} {opens} in {span}", f"{lexicon.the(place)} in {stadt}", verb, f"in {frist}"
-    )
+    english = f"the {place.english} in {city} {opens} in {span}"
+    return Clause(english, f"{lexicon.the(place)} in {stadt}", verb, f"in {frist}")
 
 
 def _share(rng: Random) -> Clause:
-    number, (group, gruppe), (habit, verb, was) = (
-        _number(rng, high=99),
-        rng.choice(lexicon.GROUPS),
-        rng.choice(lexicon.HABITS),
-    )
-    when, wann = rng.choice(lexicon.REPEATED)
+    number, (group, gruppe) = _number(rng, high=99), rng.choice(lexicon.GROUPS)
+    (habit, verb, was), (when, wann) = rng.choice(lexicon.HABITS), rng.choice(lexicon.REPEATED)
     percent = format_percent(number / 100, locale="en") if rng.random() < 0.5 else f"{_spell(number, 'en')} percent"
     english = f"{percent} of the {group} {habit} {when}"
     return Clause(english, f"{_german(number)} Prozent der {gruppe}", verb, f"{wann} {was}")
@@ -326,9 +313,9 @@ def _address(rng: Random) -> Clause:
 
 def _temperature(rng: Random) -> Clause:
     (city, stadt), (degrees, grad) = rng.choice(lexicon.CITIES), _measure(rng, "temperature-celsius", high=39)
-    (time, zeit), (sign, vorzeichen) = _clock(rng), rng.choice((("", ""), ("minus ", "minus ")))
+    (time, zeit), sign = _clock(rng), rng.choice(("", "minus "))
     english = f"the temperature in {city} at {time} is {sign}{degrees}"
-    return Clause(english, f"die Temperatur in {stadt}", "beträgt", f"um {zeit} {vorzeichen}{grad}")
+    return Clause(english, f"die Temperatur in {stadt}", "beträgt", f"um {zeit} {sign}{grad}")
 
 
 TOPICS: tuple[Callable[[Random], Clause], ...] = (

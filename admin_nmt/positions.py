@@ -22,7 +22,7 @@ def fairseq_sinusoids(positions: int, d: int) -> Tensor:
 
 
 def position_ids(embeddings: Tensor, attention_mask: Tensor | None, past: int | Tensor = 0) -> Tensor:
-    """Rows of [`SinusoidalPositions`] for embeddings [B, L, d] that follow `past` positions: 1, 2, …, and 0 for padding.
+    """Rows of [`SinusoidalPositions`] for embeddings [B, L, d] behind `past` positions: 1, 2, …, and 0 for padding.
 
     Counting in the mask [B, past + L], where there is one, makes the result independent of the side of the padding.
     """

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from .modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
+from .modeling_admin import AdminForConditionalGeneration, AdminStack
 from .residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
@@ -20,7 +20,7 @@ def residual_blocks(stack: AdminStack) -> list[ScaledPostNorm]:
     return [block for layer in stack.layers for block in layer_blocks(layer)]
 
 
-def layer_blocks(layer: AdminLayer) -> list[ScaledPostNorm]:
+def layer_blocks(layer: nn.Module) -> list[ScaledPostNorm]:
     """The two blocks of an encoder layer, the three of a decoder layer, in the order in which they run."""
     names = ("self_attn_residual", "encoder_attn_residual", "ffn_residual")
     return [getattr(layer, name) for name in names if hasattr(layer, name)]
@@ -44,10 +44,13 @@ def profile_omega(
         ω of the encoder's and the decoder's sublayers, in order: {"encoder": [...], "decoder": [...]}.
 
     Raises:
-        ValueError: when the model has another variant, or the batch lacks a field or holds no token.
+        ValueError: when the model has another variant, the mode is unknown, or the batch lacks a field or holds no
+            token.
     """
     if model.config.variant != "admin":
         raise ValueError(f"variant: only 'admin' has an ω to profile, not {model.config.variant!r}")
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode: {mode!r} is not one of {', '.join(get_args(Mode))}")
     missing = {"input_ids", "attention_mask", "labels"} - set(batch)
     if missing:
         raise ValueError(f"the profiling batch lacks {', '.join(sorted(missing))}")
@@ -72,7 +75,7 @@ def profile_omega(
 
 @contextmanager
 def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
-    """Dropout on, from a fixed seed: every process measures the same, and training's random numbers stay what they were."""
+    """Dropout on, from a fixed seed: every process measures the same, and training's random numbers are not touched."""
     was_training = model.training
     device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

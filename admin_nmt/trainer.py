@@ -104,10 +104,10 @@ class AdminTrainer(Seq2SeqTrainer):
     ) -> tuple[nn.Module, DataLoader]:
         """Settles ω here: the checkpoint is loaded, and the model not yet wrapped for several processes."""
         config = self.model.config
-        if resume_from_checkpoint is not None:
+        if resume_from_checkpoint is not None and hasattr(config, "omega_profiled"):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved, _ = PreTrainedConfig.get_config_dict(resume_from_checkpoint)
-            config.omega_profiled = saved.get("omega_profiled", False)
+            config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         elif is_profiling_wanted(config):
             self.profile()
         return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)

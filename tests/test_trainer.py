@@ -148,7 +148,10 @@ def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
 @pytest.mark.parametrize("fields", [{"variant": "post_ln"}, {"omega_rule": "log_n"}, {"omega_profiled": True}])
 def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, monkeypatch):
     monkeypatch.setattr(trainer, "profile_omega", None)
-    AdminTrainer(new_model(**fields), arguments(max_steps=1), train_dataset=random_ids(14)).train()
+    args, data, resumed = arguments(max_steps=2), random_ids(14), new_model(**fields)
+    AdminTrainer(new_model(**fields), args, train_dataset=data, callbacks=[StopAfter(1)]).train()
+    AdminTrainer(resumed, args, train_dataset=data).train(resume_from_checkpoint=True)
+    assert resumed.config.omega_profiled == fields.get("omega_profiled", False)
 
 
 def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(new_model, arguments):

@@ -1,0 +1,67 @@
+"""Train a model from a recipe, choose its best weights, fold them into a stock model and score it on the test set.
+
+    python training/train.py training/recipes/phrasebook.yaml
+    python training/train.py training/recipes/multi30k-en-de-18-6.yaml --training.max_steps 100 --output_dir runs/try
+    accelerate launch --num_processes 2 training/train.py training/recipes/phrasebook.yaml
+
+A run that was interrupted goes on from its last checkpoint when the same command is given again.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from finish import average_or_best, export, test_scores
+from plot import plot_curve
+from recipe import Recipe, build_trainer, load_recipe, prepare, say
+from transformers.trainer_utils import get_last_checkpoint
+
+from admin_nmt import AdminTrainer
+from admin_nmt.divergence import DivergedError
+
+
+def train(trainer: AdminTrainer, recipe: Recipe) -> None:
+    """Train to the end, from the last checkpoint if there is one; a folded picture of the run is left behind."""
+    folder = Path(recipe.output_dir)
+    checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None
+    if checkpoint:
+        say(f"      going on from {checkpoint}")
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    finally:
+        if trainer.is_world_process_zero():
+            plot_curve(trainer.state.log_history, folder / "curve.png")
+
+
+def main() -> None:
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        sys.exit(__doc__)
+    recipe = load_recipe(sys.argv[1], sys.argv[2:])
+    folder = Path(recipe.output_dir)
+    say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
+    prepared = prepare(recipe)
+    trainer = build_trainer(recipe, prepared)
+    config = trainer.model.config
+    size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
+    say(f"[2/5] training: {config.variant}, {config.encoder_layers}-{config.decoder_layers} layers, {size:.1f}M parameters")
+    train(trainer, recipe)
+    say(f"      curve: {folder / 'curve.png'}, logs: {trainer.args.logging_dir or folder}")
+    say("[3/5] choosing weights on the validation set")
+    chosen = average_or_best(trainer, folder / "final")
+    say(f"      {chosen['kind']}: {folder / 'final'}")
+    trainer.accelerator.wait_for_everyone()
+    if trainer.is_world_process_zero():
+        say("[4/5] folding ω into a stock model and checking that it computes the same")
+        standard = export(folder / "final", folder / "standard")
+        say("[5/5] test set, beam search with the exported model")
+        results = {"chosen": chosen} | test_scores(standard, prepared.data.get("test"), recipe.languages[1])
+        (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        say(f"      results: {folder / 'results.json'}")
+        say(f'translate: python training/translate.py {standard} --text "..."')
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ValueError, FileNotFoundError, DivergedError) as error:
+        sys.exit(f"error: {error}")
