@@ -29,7 +29,7 @@ def eager_attention_forward(
     scores = torch.matmul(query * module.scaling, key.transpose(2, 3))
     if attention_mask is not None:
         scores += attention_mask
-    weights = module.attention_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype))
+    weights = module.attention_dropout(scores.softmax(-1).to(query.dtype))
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
 
 VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm")
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
@@ -24,7 +25,8 @@ class AdminConfig(PreTrainedConfig):
             at the closed form until [`profile_omega`] has run), `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for
             a stack of n sublayers.
         omega_profiled: whether ω was measured already; set by [`profile_omega`].
-        train_omega: train ω as a vector of width `d_model` instead of keeping it constant.
+        train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
+            sublayer of each stack, which must stay uniform for folding.
         dlcl_weights: `learned`, or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
         dlcl_normalize_history: whether DLCL applies its LayerNorms.
         label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
@@ -32,7 +34,7 @@ class AdminConfig(PreTrainedConfig):
         score_padding: whether `<pad>` is scored by the output layer. Only checkpoints of fairseq need that.
 
     Raises:
-        ValueError: at construction, naming the field that makes no sense.
+        StrictDataclassError: (of huggingface_hub) at construction, naming the field that makes no sense.
     """
 
     model_type = "admin"
@@ -102,7 +104,12 @@ class AdminConfig(PreTrainedConfig):
         return self.variant.startswith("dlcl_")
 
     def validate_choices(self) -> None:
-        choices = {"variant": VARIANTS, "dlcl_weights": DLCL_WEIGHTS, "positions": POSITIONS}
+        choices = {
+            "variant": VARIANTS,
+            "dlcl_weights": DLCL_WEIGHTS,
+            "positions": POSITIONS,
+            "activation_function": tuple(ACT2FN),
+        }
         if self.variant == "admin":
             choices["omega_rule"] = OMEGA_RULES
         for field, allowed in choices.items():
@@ -139,14 +146,14 @@ class AdminConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: must lie in [0, 1), not {getattr(self, field)}")
 
     def validate_token_ids(self) -> None:
-        for field in ("pad_token_id", "decoder_start_token_id"):
-            if not 0 <= getattr(self, field) < self.decoder_vocab_size:
-                raise ValueError(
-                    f"{field}: {getattr(self, field)} is outside the vocabulary of {self.decoder_vocab_size}"
-                )
+        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        ids = [("pad_token_id", self.pad_token_id), ("decoder_start_token_id", self.decoder_start_token_id)]
+        ids += [("eos_token_id", token) for token in eos if token is not None]
+        for field, token in ids:
+            if not 0 <= token < self.decoder_vocab_size:
+                raise ValueError(f"{field}: {token} is outside the vocabulary of {self.decoder_vocab_size}")
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(f"pad_token_id: {self.pad_token_id} is outside the source vocabulary of {self.vocab_size}")
-        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
         if self.pad_token_id in eos:
             raise ValueError(f"eos_token_id: {self.eos_token_id} is also pad_token_id, so no sentence would ever end")
 

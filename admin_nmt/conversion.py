@@ -27,6 +27,17 @@ NUMBERED_NORMS = {
     "encoder": ("self_attn_residual", "ffn_residual"),
     "decoder": ("self_attn_residual", "encoder_attn_residual", "ffn_residual"),
 }
+# Arguments that change what is computed, with the only value that we can follow.
+SUPPORTED = {
+    "encoder_learned_pos": False,
+    "decoder_learned_pos": False,
+    "no_token_positional_embeddings": False,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "normalize_learned_weight": False,
+    "history_window_size": -1,
+    "weight_type": "scalar",
+}
 IGNORED_KEYS = re.compile(r"(^|\.)(version|_float_tensor)$")
 EOS, PAD = 2, 1
 
@@ -71,12 +82,15 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
     Raises:
         ConversionError: naming the argument that is not supported.
     """
-    for stack in ("encoder", "decoder"):
-        if args.get(f"{stack}_learned_pos"):
-            raise ConversionError(f"{stack}_learned_pos: learned positions are not supported, only sinusoids")
+    for name, supported in SUPPORTED.items():
+        if args.get(name, supported) != supported:
+            raise ConversionError(f"{name}: {args[name]!r} is not supported, only {supported!r}")
     if args["encoder_embed_dim"] != args["decoder_embed_dim"]:
         raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
-    vocab_size, decoder_vocab_size = (len(state[f"{s}.embed_tokens.weight"]) for s in ("encoder", "decoder"))
+    embeddings = [f"{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
+    if missing := [name for name in embeddings if name not in state]:
+        raise ConversionError(f"missing keys: {', '.join(missing)}")
+    vocab_size, decoder_vocab_size = (len(state[name]) for name in embeddings)
     return AdminConfig(
         variant=_variant(state, args),
         omega_rule="profile_reference",
@@ -96,6 +110,7 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
         },
         max_position_embeddings=max(args.get("max_source_positions", 1024), args.get("max_target_positions", 1024)),
         activation_function=args.get("activation_fn", "relu"),
+        scale_embedding=not args.get("no_scale_embedding", False),
         dropout=args["dropout"],
         attention_dropout=args["attention_dropout"],
         activation_dropout=args.get("activation_dropout", args.get("relu_dropout", 0.0)),

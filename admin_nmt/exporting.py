@@ -19,6 +19,7 @@ from transformers import (
 
 from .folding import FoldingError, fold_omega
 from .modeling_admin import NEVER, AdminForConditionalGeneration
+from .tokenization import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (
     "vocab_size", "max_position_embeddings", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads",
@@ -35,7 +36,7 @@ class ExportError(ValueError):
 
 
 def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
-    """The stock model that computes what `model` does: `MarianMTModel`, or for pre-LN `PegasusForConditionalGeneration`.
+    """The stock model that computes what `model` does: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
 
     Raises:
         FoldingError, ExportError: naming what stands in the way.
@@ -87,6 +88,8 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
         for ours, theirs in BLOCKS.items():
             name = name.replace(f"{ours}.layer_norm", theirs)
         state[name.replace("ffn_residual.layer_norm", "final_layer_norm")] = tensor.detach().clone()
+    # An output layer that is not tied has a row for <pad>, which our model never reads.
+    state["lm_head.weight"][model.config.pad_token_id] = 0
     frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
     missing, unexpected = set(stock.state_dict()) - set(state) - frozen, set(state) - set(stock.state_dict())
     if missing or unexpected:
@@ -103,7 +106,10 @@ def _generation_config(model: AdminForConditionalGeneration) -> GenerationConfig
 
 
 def export_standard(
-    model: AdminForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, folder: str | Path
+    model: AdminForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> PreTrainedModel:
     """Write a stock folder (weights, config, generation config, tokenizer) and check what was written.
 
@@ -111,26 +117,31 @@ def export_standard(
 
     Args:
         model: of variant `admin`, `deepnorm`, `post_ln` (becomes Marian) or `pre_ln` (becomes Pegasus).
-        tokenizer: its joint tokenizer.
+        tokenizer: its joint tokenizer, or that of the source.
         folder: where to write; must not exist, or be empty.
+        target_tokenizer: that of the target, if the model does not share its embeddings; it goes to the subfolder
+            `target_tokenizer`. Such a folder runs in transformers; CTranslate2's converter knows one vocabulary only.
 
     Returns:
         The stock model, reloaded from `folder`.
 
     Raises:
         FoldingError, ExportError: when there is no such stock model, or the check fails; nothing is left behind.
+        ValueError: when a tokenizer does not fit the model.
     """
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise ExportError(f"{folder}: is not empty; remove it or choose another folder")
-    if len(tokenizer) != model.config.vocab_size:
-        raise ExportError(f"the tokenizer has {len(tokenizer)} tokens, the model {model.config.vocab_size}")
+    if target_tokenizer is None and not model.config.share_encoder_decoder_embeddings:
+        raise ExportError("target_tokenizer: this model has two vocabularies, so give the tokenizer of the target too")
+    check_tokenizer(tokenizer, model.config)
+    check_tokenizer(target_tokenizer or tokenizer, model.config, target=True)
     stock = standard_model(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         stock.save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
+        save_tokenizers(temporary, tokenizer, target_tokenizer)
         reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
         error = check_same(model, reloaded)
         (temporary / "export.json").write_text(json.dumps({"variant": model.config.variant, "max_logit_error": error}))
@@ -155,13 +166,12 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     model.eval()
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(2, config.pad_token_id, (4, 12), generator=generator)
-    ids[:, -1] = config.eos_token_id
     ids[0, 8:] = config.pad_token_id
     mask = ids.ne(config.pad_token_id).long()
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
     decoder_ids = torch.full_like(inputs["input_ids"], config.decoder_start_token_id)
-    decoder_ids[:, 1:] = ids.roll(1, 1)[:, 1:].to(model.device)
+    decoder_ids[:, 1:] = ids[:, :-1].to(model.device)
     ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
     error = (ours - theirs).abs().max().item()
     beams = [m.generate(**inputs, num_beams=5, max_new_tokens=12, early_stopping=True).tolist() for m in (model, stock)]

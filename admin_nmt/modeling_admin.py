@@ -55,7 +55,7 @@ class AdminLayer(GradientCheckpointingLayer):
         ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
         gain = deepnorm_beta(config, stack) if config.variant == "deepnorm" else 1.0
         self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
-        self.self_attn_residual = residual_block(config, stack)
+        self.self_attn_residual = residual_block(config, stack, is_first=layer_idx == 0)
         self.fc1 = linear(config.d_model, ffn_dim, gain)
         self.fc2 = linear(ffn_dim, config.d_model, gain)
         self.ffn_residual = residual_block(config, stack)

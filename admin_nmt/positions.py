@@ -10,7 +10,8 @@ from .configuration_admin import AdminConfig
 
 def marian_sinusoids(positions: int, d: int) -> Tensor:
     """Angles p·10000^(−2j/d) for p = 0, 1, …; the sines fill the first half of a row, the cosines the second."""
-    angles = torch.arange(positions, dtype=torch.float64)[:, None] * 10000 ** (-2 * torch.arange(d // 2) / d).double()
+    frequencies = 10000 ** (torch.arange(d // 2, dtype=torch.float64) * (-2 / d))
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], 1).float()
 
 

@@ -35,22 +35,23 @@ class PreNorm(PostNorm):
 class ScaledPostNorm(PostNorm):
     """x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 2; with ω = α it is DeepNorm.
 
-    ω is a vector of width d_model: a buffer, or a parameter with `train_omega`.
+    ω is a vector of width d_model: a buffer, or a parameter with `train_omega`. That of a stack's first sublayer is
+    never trained, for no LayerNorm stands before it into which ω could be folded.
     """
 
-    def __init__(self, config: AdminConfig, stack: Stack):
+    def __init__(self, config: AdminConfig, stack: Stack, is_first: bool):
         super().__init__(config, stack)
         self.initial_omega = initial_omega(config, stack)
         omega = torch.full((config.d_model,), self.initial_omega)
-        self.omega = nn.Parameter(omega) if config.train_omega else nn.Buffer(omega)
+        self.omega = nn.Parameter(omega) if config.train_omega and not is_first else nn.Buffer(omega)
 
     def forward(self, x: Tensor, f: Sublayer) -> Tensor:
         y = self.dropout(f(x))
         return self.layer_norm(torch.addcmul(y.to(x.dtype), x, self.omega.to(x.dtype)))
 
 
-def residual_block(config: AdminConfig, stack: Stack) -> PostNorm:
-    """The block that `config.variant` names."""
+def residual_block(config: AdminConfig, stack: Stack, is_first: bool = False) -> PostNorm:
+    """The block that `config.variant` names; `is_first` for the first sublayer of a stack."""
     if config.has_omega:
-        return ScaledPostNorm(config, stack)
+        return ScaledPostNorm(config, stack, is_first)
     return PreNorm(config, stack) if config.normalizes_before else PostNorm(config, stack)

@@ -15,7 +15,7 @@ SIZES = {"size": 3000, "valid": 200, "test": 100}
 
 # Checked by eye: the German is correct, and each pair shows something that a model has to learn.
 GOLDEN = [
-    # the separable prefix, apart and joined; noon, midnight and one o'clock
+    # the separable prefix, apart and joined; midnight and one o'clock
     ("The ship from Cologne arrives at 1:08 AM.", "Das Schiff aus Köln kommt um ein Uhr acht an."),
     (
         "It is good that the temperature in Warsaw at 12:21 AM is minus 13 degrees Celsius.",
@@ -26,8 +26,8 @@ GOLDEN = [
         "Ich weiß, dass das Schiff aus Zürich um halb elf morgens ankommt.",
     ),
     (
-        "As you see, the lecture takes place on Saturday, December 22.",
-        "Wie du siehst, findet der Vortrag am Samstag, dem zweiundzwanzigsten Dezember, statt.",
+        "Do you know whether the lecture takes place on Saturday, December 3?",
+        "Weißt du, ob der Vortrag am Samstag, dem dritten Dezember, stattfindet?",
     ),
     # participle and infinitive at the end, the finite verb behind them in a subordinate clause
     ("My son bought one hat for £3.50.", "Mein Sohn hat einen Hut für 3,50 £ gekauft."),
@@ -45,13 +45,17 @@ GOLDEN = [
     ),
     # the verb before its subject; dative before accusative
     (
-        "According to the newspaper, his mother gives one big car to our uncle.",
-        "Laut der Zeitung gibt seine Mutter unserem Onkel ein großes Auto.",
+        "According to the newspaper, eight percent of the men drink tea in the morning.",
+        "Laut der Zeitung trinken acht Prozent der Männer morgens Tee.",
+    ),
+    (
+        "I know that my sister gives one beautiful book to our son.",
+        "Ich weiß, dass meine Schwester unserem Sohn ein schönes Buch gibt.",
     ),
     # gender, case and number
     ("The library in Warsaw closes in one month.", "Die Bibliothek in Warschau schließt in einem Monat."),
     ("The church in Copenhagen opens in one minute.", "Die Kirche in Kopenhagen öffnet in einer Minute."),
-    ("The town hall in Rome opens in 3 days.", "Das Rathaus in Rom öffnet in drei Tagen."),
+    ("The museum in Paris opens in 29 days.", "Das Museum in Paris öffnet in neunundzwanzig Tagen."),
     ("The park is 82 meters from the bakery.", "Der Park liegt zweiundachtzig Meter von der Bäckerei entfernt."),
     ("His son is one week older than your sister.", "Sein Sohn ist eine Woche älter als deine Schwester."),
     (
@@ -59,13 +63,12 @@ GOLDEN = [
         "Seine Großmutter braucht sechshundertachtzig Kilogramm Wasser und eine rote Tasche.",
     ),
     (
-        "They did not know that the black lamps cost three US dollars and 30 cents.",
-        "Sie wussten nicht, dass die schwarzen Lampen drei US-Dollar und dreißig Cent kosten.",
+        "Do you believe that the blue dresses cost 448 US dollars and eighty cents?",
+        "Glaubst du, dass die blauen Kleider vierhundertachtundvierzig US-Dollar und achtzig Cent kosten?",
     ),
-    ("3% of the doctors drink milk every Sunday.", "Drei Prozent der Ärzte trinken jeden Sonntag Milch."),
     (
-        "The phone number of your grandmother is 279.",
-        "Die Telefonnummer von deiner Großmutter lautet zwei sieben neun.",
+        "As you see, the phone number of my brother is 472.",
+        "Wie du siehst, lautet die Telefonnummer von meinem Bruder vier sieben zwei.",
     ),
     (
         "I am happy because my mother lives in the 39th house behind the theater.",

@@ -62,5 +62,6 @@ def test_scores(folder: Path, test: Dataset | None, language: str) -> dict[str, 
     print(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']}), chrF {scores['chrf']:.2f}")
     print(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
     for row in range(min(3, len(test))):
-        print(f"      source      {test[row]['source']}\n      translation {translations[row]}\n      reference   {references[row]}")
+        print(f"      source      {test[row]['source']}")
+        print(f"      translation {translations[row]}\n      reference   {references[row]}")
     return {"test": scores, "test_sentences": len(references)}

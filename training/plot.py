@@ -27,7 +27,9 @@ def plot_curve(history: History, path: Path) -> None:
     for (name, label), colour in zip((("nll", "training"), ("eval_loss", "validation")), COLOURS, strict=False):
         steps, values = series(history, name)
         if steps:
-            axes.plot(steps, values, color=colour, label=label, marker="o" if name == "eval_loss" else None, markersize=4)
+            axes.plot(
+                steps, values, color=colour, label=label, marker="o" if name == "eval_loss" else None, markersize=4
+            )
     axes.set(xlabel="updates", ylabel="NLL (nats per token)", ylim=(0, None))
     steps, values = series(history, "eval_bleu")
     if steps:

@@ -27,9 +27,9 @@ class Recipe:
 
     Args:
         output_dir: folder of the run: checkpoints, logs, results.
-        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.load_corpora` reads them, or `builtin`, the name of a
-            corpus that is made here; besides `root`, where files are looked up, `cache_dir`, and `max_length`, the most tokens of a training
-            sentence.
+        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.load_corpora` reads them, or `builtin`, the
+            name of a corpus that is made here; besides `root`, where files are looked up, `cache_dir`, and
+            `max_length`, the most tokens of a training sentence.
         tokenizer: `vocab_size` of a new BPE and whether it is `joint`, or `path`, a folder that holds tokenizers.
         model: fields of `AdminConfig`; `from_pretrained`, a folder or repository to start from.
         training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.

@@ -10,18 +10,34 @@ A run that was interrupted goes on from its last checkpoint when the same comman
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from finish import average_or_best, export, test_scores
 from plot import plot_curve
 from recipe import Recipe, build_trainer, load_recipe, prepare, say
+from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from admin_nmt import AdminTrainer
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.divergence import DivergedError
+from admin_nmt.profiling import residual_blocks
+
+
+class ReportOmega(TrainerCallback):
+    """Says which ω the run starts with, measured or not."""
+
+    def on_train_begin(self, *args: Any, model: AdminForConditionalGeneration, **kwargs: Any) -> None:
+        config = model.config
+        if not config.has_omega:
+            return
+        origin = "profiled on one batch" if config.omega_profiled else "in closed form"
+        for name, stack in (("encoder", model.model.encoder), ("decoder", model.model.decoder)):
+            omega = [f"{block.omega.mean():.2f}" for block in residual_blocks(stack)]
+            say(f"      ω {origin}, {name}: {' '.join(omega if len(omega) <= 12 else [*omega[:6], '…', *omega[-6:]])}")
 
 
 def train(trainer: AdminTrainer, recipe: Recipe) -> None:
-    """Train to the end, from the last checkpoint if there is one; a folded picture of the run is left behind."""
+    """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
     folder = Path(recipe.output_dir)
     checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None
     if checkpoint:
@@ -38,14 +54,18 @@ def main() -> None:
         sys.exit(__doc__)
     recipe = load_recipe(sys.argv[1], sys.argv[2:])
     folder = Path(recipe.output_dir)
+    if (folder / "results.json").exists():
+        sys.exit(f"{folder} holds a finished run: remove it, or choose another folder with --output_dir")
     say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
     prepared = prepare(recipe)
     trainer = build_trainer(recipe, prepared)
+    trainer.add_callback(ReportOmega())
     config = trainer.model.config
     size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
-    say(f"[2/5] training: {config.variant}, {config.encoder_layers}-{config.decoder_layers} layers, {size:.1f}M parameters")
+    depth = f"{config.encoder_layers}-{config.decoder_layers}"
+    say(f"[2/5] training: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
     train(trainer, recipe)
-    say(f"      curve: {folder / 'curve.png'}, logs: {trainer.args.logging_dir or folder}")
+    say(f"      checkpoints: {folder}, curve: {folder / 'curve.png'}")
     say("[3/5] choosing weights on the validation set")
     chosen = average_or_best(trainer, folder / "final")
     say(f"      {chosen['kind']}: {folder / 'final'}")

@@ -1,0 +1,91 @@
+"""What a configuration accepts, refuses and keeps."""
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig
+
+from admin_nmt import AdminConfig
+from admin_nmt.configuration_admin import VARIANTS
+
+NONSENSE = [
+    ("variant", {"variant": "post_norm"}),
+    ("omega_rule", {"variant": "admin", "omega_rule": None}),
+    ("omega_rule", {"variant": "admin", "omega_rule": "log"}),
+    ("dlcl_weights", {"variant": "dlcl_pre_ln", "dlcl_weights": "fixed"}),
+    ("positions", {"positions": "learned"}),
+    ("activation_function", {"activation_function": "rely"}),
+    ("train_omega", {"variant": "pre_ln", "train_omega": True}),
+    ("train_omega", {"variant": "deepnorm", "train_omega": True}),
+    ("encoder_layers", {"variant": "dlcl_pre_ln", "encoder_layers": 0}),
+    ("decoder_layers", {"variant": "dlcl_post_ln", "decoder_layers": 0}),
+    ("encoder_layers", {"variant": "admin", "encoder_layers": 0}),
+    ("decoder_layers", {"variant": "post_ln", "decoder_layers": -1}),
+    ("encoder_attention_heads", {"d_model": 512, "encoder_attention_heads": 7}),
+    ("decoder_attention_heads", {"d_model": 512, "decoder_attention_heads": 12}),
+    ("decoder_attention_heads", {"decoder_attention_heads": 0}),
+    ("d_model", {"d_model": 15, "encoder_attention_heads": 5, "decoder_attention_heads": 5}),
+    ("encoder_ffn_dim", {"encoder_ffn_dim": 0}),
+    ("vocab_size", {"vocab_size": 0}),
+    ("max_position_embeddings", {"max_position_embeddings": 0}),
+    ("share_encoder_decoder_embeddings", {"vocab_size": 100, "decoder_vocab_size": 90}),
+    ("dropout", {"dropout": 1.5}),
+    ("attention_dropout", {"attention_dropout": -0.1}),
+    ("activation_dropout", {"activation_dropout": 1}),
+    ("label_smoothing", {"label_smoothing": 1.0}),
+    ("pad_token_id", {"vocab_size": 100, "pad_token_id": 100}),
+    ("source vocabulary", {"vocab_size": 90, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}),
+    ("decoder_start_token_id", {"vocab_size": 100, "decoder_start_token_id": -1}),
+    ("eos_token_id", {"pad_token_id": 0}),
+    ("eos_token_id", {"vocab_size": 100, "eos_token_id": [0, 100]}),
+    ("d_model", {"d_model": "512"}),
+    ("encoder_layers", {"encoder_layers": 6.5}),
+    ("train_omega", {"train_omega": "yes"}),
+    ("label_smoothing", {"label_smoothing": None}),
+]
+
+
+@pytest.mark.parametrize(("named", "fields"), NONSENSE, ids=lambda value: str(value))
+def test_nonsense_is_refused_by_name(named, fields):
+    with pytest.raises(StrictDataclassError, match=named):
+        AdminConfig(**fields)
+
+
+def test_ids_follow_marians_layout():
+    config = AdminConfig(vocab_size=100)
+    assert (config.eos_token_id, config.pad_token_id, config.decoder_start_token_id) == (0, 99, 99)
+    assert config.decoder_vocab_size == 100
+
+
+def test_two_vocabularies_pad_with_the_last_target_id():
+    config = AdminConfig(vocab_size=120, decoder_vocab_size=100, share_encoder_decoder_embeddings=False)
+    assert (config.pad_token_id, config.decoder_start_token_id) == (99, 99)
+
+
+def test_a_rule_for_omega_is_asked_of_admin_alone():
+    assert AdminConfig(variant="post_ln", omega_rule=None).omega_rule is None
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_round_trip(tmp_path, tiny_config, variant):
+    config = tiny_config(
+        variant=variant,
+        train_omega=variant == "admin",
+        omega_profiled=variant == "admin",
+        omega_rule="profile_reference",
+        dlcl_weights="average",
+        dlcl_normalize_history=False,
+        label_smoothing=0.2,
+        positions="fairseq",
+        score_padding=True,
+    )
+    config.save_pretrained(tmp_path)
+    for loaded in (AdminConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert isinstance(loaded, AdminConfig)
+        assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
+
+
+def test_saving_validates_again(tmp_path, tiny_config):
+    config = tiny_config()
+    config.variant = "post_norm"
+    with pytest.raises(StrictDataclassError, match="variant"):
+        config.save_pretrained(tmp_path)

@@ -1,0 +1,194 @@
+"""Stock folders: the stock class computes and translates the same, and a failed export leaves nothing behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from stock_worker import outputs, run_stock
+from toy import random_texts, toy_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from admin_nmt import AdminForConditionalGeneration, exporting
+from admin_nmt.exporting import ExportError, FoldingError, check_same, export_standard, standard_model
+
+TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False}
+CASES = {
+    "admin": {},
+    "deepnorm": {"variant": "deepnorm"},
+    "post_ln": {"variant": "post_ln"},
+    "pre_ln": {"variant": "pre_ln"},
+    "untied": {"tie_word_embeddings": False},
+    "untied pre_ln": {"tie_word_embeddings": False, "variant": "pre_ln"},
+    "two vocabularies": TWO_VOCABULARIES,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def model(tiny_model, tokenizer):
+    """Builds a model of the tokenizer's size that likes to end a sentence; keyword arguments override fields."""
+
+    def build(**fields) -> AdminForConditionalGeneration:
+        model = tiny_model(vocab_size=len(tokenizer), **fields)
+        with torch.no_grad():
+            model.model.decoder.embed_tokens.weight[0] *= 2
+        return model
+
+    return build
+
+
+def stock_class(fields: dict) -> str:
+    return "PegasusForConditionalGeneration" if fields.get("variant") == "pre_ln" else "MarianMTModel"
+
+
+def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
+    """Plain AutoModelForSeq2SeqLM and AutoTokenizer give the same logits, beams and text."""
+    inputs = dict(tokenizer(random_texts(3, seed=5), return_tensors="pt", padding=True))
+    inputs["decoder_input_ids"] = inputs["input_ids"].roll(1, 1)
+    given = inputs | {"texts": random_texts(8, seed=6)}
+    folders, expected = [], []
+    for name, fields in CASES.items():
+        ours = model(**fields)
+        folders.append(tmp_path / name)
+        export_standard(ours, tokenizer, folders[-1], target_tokenizer=tokenizer)
+        expected.append(outputs(ours, tokenizer, **given))
+    for (name, fields), ours, stock in zip(CASES.items(), expected, run_stock(folders, given), strict=True):
+        assert stock["class"] == stock_class(fields)
+        assert (ours["logits"] - stock["logits"]).abs().max() < 1e-4, name
+        assert ours["beams"] == stock["beams"], name
+        assert ours["translations"] == stock["translations"], name
+    lengths = {len(beam) - beam.count(tokenizer.pad_token_id) for ours in expected for beam in ours["beams"]}
+    assert len(lengths) > 3  # sentences that end are compared, not only those that are cut
+
+
+@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
+def test_folder(model, tokenizer, tmp_path, variant):
+    ours = model(variant=variant)
+    ours.generation_config.num_beams = 4
+    reloaded = export_standard(ours, tokenizer, tmp_path / "stock")
+    assert {path.name for path in (tmp_path / "stock").iterdir()} == {
+        "config.json",
+        "export.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    config = json.loads((tmp_path / "stock" / "config.json").read_text())
+    assert config["architectures"] == [stock_class({"variant": variant})] == [type(reloaded).__name__]
+    assert "auto_map" not in config
+    generation = json.loads((tmp_path / "stock" / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["bad_words_ids"]) == (4, [[tokenizer.pad_token_id]])
+    report = json.loads((tmp_path / "stock" / "export.json").read_text())
+    assert report["variant"] == variant and 0 <= report["max_logit_error"] < 1e-4
+
+
+def test_double_precision_stays(model, tokenizer, tmp_path):
+    assert export_standard(model().double(), tokenizer, tmp_path / "stock").dtype == torch.float64
+
+
+def test_two_vocabularies(model, tokenizer, tmp_path):
+    target = toy_tokenizer(seed=3)
+    export_standard(model(**TWO_VOCABULARIES), tokenizer, tmp_path / "stock", target)
+    assert AutoTokenizer.from_pretrained(tmp_path / "stock").get_vocab() == tokenizer.get_vocab()
+    assert AutoTokenizer.from_pretrained(tmp_path / "stock" / "target_tokenizer").get_vocab() == target.get_vocab()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (TWO_VOCABULARIES, "target_tokenizer"),
+        ({"positions": "fairseq"}, "positions"),
+        ({"score_padding": True}, "<pad>"),
+        ({"pad_token_id": 1}, "pad_token_id"),
+        ({"vocab_size": 99}, "vocab_size is 99"),
+        ({"variant": "dlcl_pre_ln"}, "dlcl_pre_ln"),
+    ],
+)
+def test_refused_with_a_reason(tiny_model, tokenizer, tmp_path, fields, message):
+    model = tiny_model(**{"vocab_size": len(tokenizer)} | fields)
+    with pytest.raises(ValueError, match=message):
+        export_standard(model, tokenizer, tmp_path / "stock")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pegasus_has_one_vocabulary(model, tokenizer, tmp_path):
+    with pytest.raises(ExportError, match="one vocabulary"):
+        export_standard(model(variant="pre_ln", **TWO_VOCABULARIES), tokenizer, tmp_path / "stock", tokenizer)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_failed_check_leaves_nothing_behind(model, tokenizer, tmp_path, monkeypatch, exists):
+    def fail(*args):
+        raise ExportError("differs")
+
+    monkeypatch.setattr(exporting, "check_same", fail)
+    if exists:
+        (tmp_path / "stock").mkdir()
+    with pytest.raises(ExportError, match="differs"):
+        export_standard(model(), tokenizer, tmp_path / "stock")
+    assert [path.name for path in tmp_path.iterdir()] == ["stock"] * exists
+    assert not exists or not list((tmp_path / "stock").iterdir())
+
+
+def test_only_an_empty_folder_is_taken(model, tokenizer, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes.txt").write_text("mine")
+    with pytest.raises(ExportError, match="full: is not empty"):
+        export_standard(model(), tokenizer, full)
+    assert [path.name for path in full.iterdir()] == ["notes.txt"]
+    (tmp_path / "empty").mkdir()
+    export_standard(model(), tokenizer, tmp_path / "empty")
+    assert (tmp_path / "empty" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["model.encoder.layers.1.fc1.bias", "model.decoder.layers.1.encoder_attn.q_proj.weight"]
+)
+def test_check_finds_a_wrong_weight(model, name):
+    ours = model()
+    stock = standard_model(ours)
+    assert check_same(ours, stock) < 1e-5
+    with torch.no_grad():
+        stock.get_parameter(name)[0] += 0.1
+    with pytest.raises(ExportError, match="logits differ"):
+        check_same(ours, stock)
+    with torch.no_grad():
+        stock.final_logits_bias[:, 7] = 100
+    with pytest.raises(ExportError, match="beam-5 output differs"):
+        check_same(ours, stock, tolerance=1000)
+
+
+def test_model_is_left_alone(model, tokenizer, tmp_path):
+    ours = model().train()
+    before = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
+    export_standard(ours, tokenizer, tmp_path / "stock")
+    assert ours.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
+
+
+@pytest.mark.parametrize("variant", ["admin", "deepnorm", "pre_ln"])
+def test_ctranslate2_translates_identically(model, tokenizer, tmp_path, variant):
+    """Its stock converter reads the folder; greedy and beam search give the same tokens."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    ours = model(variant=variant)
+    export_standard(ours, tokenizer, tmp_path / "stock")
+    converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "stock"))
+    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
+    texts = random_texts(16, seed=7)
+    source = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]
+    for beams in (1, 5):
+        search = {"num_beams": beams, "early_stopping": beams > 1, "max_new_tokens": 20, "min_new_tokens": 1}
+        generated = ours.generate(**tokenizer(texts, return_tensors="pt", padding=True), **search)
+        expected = [
+            [token for token in tokenizer.convert_ids_to_tokens(row) if token not in ("</s>", "<pad>")]
+            for row in generated.tolist()
+        ]
+        results = translator.translate_batch(source, beam_size=beams, max_decoding_length=20)
+        assert [result.hypotheses[0] for result in results] == expected

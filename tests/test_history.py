@@ -1,0 +1,182 @@
+"""DLCL: the buffered combination, its special cases, and what it costs."""
+
+import pytest
+import torch
+from torch import nn
+
+from admin_nmt import history as history_module
+from admin_nmt.configuration_admin import DLCL_WEIGHTS
+from admin_nmt.history import LayerHistory, layer_history
+from admin_nmt.modeling_admin import AdminEncoder
+
+LAYERS, WIDTH = 5, 16
+DLCL = ["dlcl_pre_ln", "dlcl_post_ln"]
+
+
+@pytest.fixture(params=DLCL)
+def variant(request):
+    return request.param
+
+
+@pytest.fixture
+def network(tiny_config, variant):
+    """Builds a history and as many layers, in float64 and with random weights."""
+
+    def build(**fields) -> nn.ModuleDict:
+        history = layer_history(tiny_config(variant=variant, **fields), LAYERS)
+        layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
+        for parameter in history.parameters():
+            parameter.data.normal_(0.5, 0.5)
+        return nn.ModuleDict({"history": history, "layers": layers}).double()
+
+    return build
+
+
+def run(network: nn.ModuleDict, embedding: torch.Tensor) -> torch.Tensor:
+    next_input = network["history"].begin()
+    x = next_input(embedding)
+    for layer in network["layers"]:
+        x = next_input(layer(x).tanh())
+    return x
+
+
+def value_and_gradients(network: nn.ModuleDict, embedding: torch.Tensor) -> dict[str, torch.Tensor]:
+    network.zero_grad()
+    leaf = embedding.clone().requires_grad_()
+    x = run(network, leaf)
+    x.sin().sum().backward()
+    gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
+    return {"value": x.detach(), "embedding": leaf.grad, **gradients}
+
+
+@pytest.mark.parametrize("normalize", [True, False], ids=["normalised", "plain"])
+@pytest.mark.parametrize("weights", DLCL_WEIGHTS)
+def test_buffer_computes_the_equation(network, monkeypatch, weights, normalize):
+    network = network(dlcl_weights=weights, dlcl_normalize_history=normalize)
+    embedding = torch.randn(3, 4, WIDTH, dtype=torch.float64)
+    buffered = value_and_gradients(network, embedding)
+    monkeypatch.setattr(history_module, "_buffered", history_module._stacked)
+    stacked = value_and_gradients(network, embedding)
+    assert ("history.weight" in buffered) == (weights == "learned")
+    for name, expected in stacked.items():
+        assert (buffered[name] - expected).abs().max() < 1e-12, name
+
+
+def test_gradient_of_the_weights_is_lower_triangular(network):
+    gradient = value_and_gradients(network(), torch.randn(3, 4, WIDTH, dtype=torch.float64))["history.weight"]
+    assert torch.equal(gradient, gradient.tril())
+    assert gradient.tril().count_nonzero() == (LAYERS + 1) * (LAYERS + 2) // 2
+
+
+def test_two_passes_before_their_backward_do_not_meet(network):
+    network, embeddings = network(), torch.randn(2, 3, 4, WIDTH, dtype=torch.float64)
+    apart = [value_and_gradients(network, embedding)["history.weight"].clone() for embedding in embeddings]
+    network.zero_grad()
+    sum(run(network, embedding).sin().sum() for embedding in embeddings).backward()
+    torch.testing.assert_close(network["history"].weight.grad, apart[0] + apart[1])
+
+
+def test_second_backward_is_refused(network):
+    loss = run(network(), torch.randn(2, 3, WIDTH, dtype=torch.float64)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated before"):
+        loss.backward()
+
+
+def test_initial_weights(tiny_config, variant):
+    rows = {
+        kind: layer_history(tiny_config(variant=variant, dlcl_weights=kind), 3).weight for kind in DLCL_WEIGHTS
+    }
+    average = torch.tensor([[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [1 / 4] * 4])
+    torch.testing.assert_close(rows["learned"].data, average)
+    torch.testing.assert_close(rows["average"], average)
+    torch.testing.assert_close(rows["ones"], torch.ones(4, 4).tril())
+    assert isinstance(rows["learned"], nn.Parameter)
+    assert not any(isinstance(rows[kind], nn.Parameter) for kind in ("average", "ones"))
+
+
+def test_embedding_has_no_norm(tiny_config, variant):
+    history = layer_history(tiny_config(variant=variant, dlcl_weights="ones"), 2)
+    embedding = torch.randn(2, WIDTH)
+    torch.testing.assert_close(history.begin()(embedding), embedding)
+
+
+# The special cases of W, Wang et al. 2019, figure 2.
+
+
+@pytest.fixture
+def encoders(tiny_config):
+    """A pre-LN encoder and a DLCL encoder with the same weights and no LayerNorms on the history."""
+    plain = AdminEncoder(tiny_config(variant="pre_ln")).eval()
+    dlcl = AdminEncoder(tiny_config(variant="dlcl_pre_ln", dlcl_normalize_history=False)).eval()
+    missing, unexpected = dlcl.load_state_dict(plain.state_dict(), strict=False)
+    assert (missing, unexpected) == (["history.weight"], [])
+    return plain, dlcl
+
+
+@torch.no_grad()
+def layer_outputs(encoder: AdminEncoder, ids: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What each layer reads, the final LayerNorm last, and what it writes, the embedding first."""
+    reads, writes = [], []
+    hooks = [layer.register_forward_pre_hook(lambda _, args: reads.append(args[0])) for layer in encoder.layers]
+    hooks += [layer.register_forward_hook(lambda _, __, output: writes.append(output)) for layer in encoder.layers]
+    hooks += [encoder.embed_dropout.register_forward_hook(lambda _, __, output: writes.append(output))]
+    hooks += [encoder.layer_norm.register_forward_pre_hook(lambda _, args: reads.append(args[0]))]
+    encoder(ids)
+    for hook in hooks:
+        hook.remove()
+    return reads, writes
+
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 0]])
+
+
+def test_identity_is_the_residual_network(encoders):
+    plain, dlcl = encoders
+    dlcl.history.weight.data = torch.eye(4)
+    torch.testing.assert_close(dlcl(IDS).last_hidden_state, plain(IDS).last_hidden_state)
+
+
+def test_ones_are_the_dense_residual_network(encoders):
+    _, dlcl = encoders
+    dlcl.history.weight.data = torch.ones(4, 4).tril()
+    reads, writes = layer_outputs(dlcl, IDS)
+    assert len(reads) == len(writes) == 4
+    for layer, read in enumerate(reads):
+        torch.testing.assert_close(read, torch.stack(writes[: layer + 1]).sum(0))
+
+
+def test_last_row_is_transparent_attention(encoders):
+    plain, dlcl = encoders
+    attention = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    dlcl.history.weight.data = torch.eye(4)
+    dlcl.history.weight.data[-1] = attention
+    _, writes = layer_outputs(plain, IDS)
+    expected = plain.layer_norm(torch.einsum("k,k...->...", attention, torch.stack(writes)))
+    torch.testing.assert_close(dlcl(IDS).last_hidden_state, expected)
+
+
+def saved_bytes(encoder: AdminEncoder, ids: torch.Tensor) -> int:
+    """Bytes that a forward pass keeps for its backward pass: saved tensors without parameters, and the buffer."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in encoder.parameters()}
+    saved = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            saved[storage.data_ptr()] = storage  # kept alive, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        states = encoder(ids).last_hidden_state
+    total = sum(storage.nbytes() for storage in saved.values())
+    rows = len(encoder.layers) + 1 if isinstance(encoder.history, LayerHistory) else 0
+    return total + rows * states.nbytes
+
+
+def test_memory_of_thirty_layers(tiny_config, variant):
+    fields = {"encoder_layers": 30, "encoder_ffn_dim": 64, "dropout": 0.1}
+    ids = torch.randint(2, 90, (4, 16))
+    plain = saved_bytes(AdminEncoder(tiny_config(variant="pre_ln", **fields)).train(), ids)
+    dlcl = saved_bytes(AdminEncoder(tiny_config(variant=variant, **fields)).train(), ids)
+    assert dlcl <= 1.2 * plain

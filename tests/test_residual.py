@@ -1,0 +1,84 @@
+"""Each residual block against its equation."""
+
+import pytest
+import torch
+from torch.nn.functional import layer_norm
+
+from admin_nmt.configuration_admin import VARIANTS
+from admin_nmt.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
+
+BLOCKS = {
+    "post_ln": PostNorm,
+    "admin": ScaledPostNorm,
+    "pre_ln": PreNorm,
+    "dlcl_pre_ln": PreNorm,
+    "dlcl_post_ln": PostNorm,
+    "deepnorm": ScaledPostNorm,
+}
+
+
+@pytest.fixture
+def block(tiny_config):
+    """Builds the block of a variant, with random gain, bias and ω."""
+
+    def build(variant: str, **fields) -> PostNorm:
+        block = residual_block(tiny_config(variant=variant, **fields), "encoder")
+        for tensor in (*block.parameters(), *block.buffers()):
+            tensor.data.normal_(1, 0.5)
+        return block
+
+    return build
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_has_its_block(tiny_config, variant):
+    assert type(residual_block(tiny_config(variant=variant), "decoder")) is BLOCKS[variant]
+
+
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])
+def test_equation(block, variant):
+    block = block(variant)
+    x, gain, bias = torch.randn(3, 5, 16), block.layer_norm.weight, block.layer_norm.bias
+
+    def norm(y: torch.Tensor) -> torch.Tensor:
+        return layer_norm(y, (16,), gain, bias, 1e-5)
+
+    expected = {
+        "post_ln": lambda: norm(x + x.sin()),
+        "admin": lambda: norm(block.omega * x + x.sin()),
+        "pre_ln": lambda: x + norm(x).sin(),
+    }
+    torch.testing.assert_close(block(x, torch.sin), expected[variant]())
+
+
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])
+def test_dropout_falls_on_the_sublayer_alone(block, variant):
+    block = block(variant, dropout=0.5)
+    block.layer_norm = torch.nn.Identity()
+    if variant == "admin":
+        block.omega.fill_(1)
+    x = torch.full((40, 16), 3.0)
+    y = block.train()(x, torch.ones_like)
+    assert y.unique().tolist() == [3.0, 5.0]
+
+
+def test_omega_starts_at_its_closed_form(tiny_config):
+    config = tiny_config(variant="admin", encoder_layers=60, decoder_layers=12)
+    encoder, decoder = residual_block(config, "encoder"), residual_block(config, "decoder")
+    torch.testing.assert_close(encoder.omega, torch.full((16,), 4.922), atol=6e-4, rtol=0)
+    torch.testing.assert_close(decoder.omega, torch.full((16,), 3.041), atol=6e-4, rtol=0)
+
+
+def test_omega_is_constant_unless_trained(block):
+    constant, trained = block("admin"), block("admin", train_omega=True)
+    for omega in (constant, trained):
+        assert "omega" in omega.state_dict()
+        omega(torch.randn(2, 16), torch.tanh).square().sum().backward()
+    assert "omega" not in dict(constant.named_parameters())
+    assert trained.omega.grad.abs().min() > 0
+
+
+def test_skip_connection_keeps_its_type_beside_half_precision(block):
+    x = torch.randn(2, 16)
+    for variant in ("admin", "pre_ln", "post_ln"):
+        assert block(variant)(x, lambda y: y.bfloat16()).dtype == torch.float32

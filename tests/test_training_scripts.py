@@ -1,0 +1,160 @@
+"""The scripts under training/, run as a user runs them, on a small corpus of plain files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from recipe import load_recipe
+
+from admin_nmt import AdminConfig
+from admin_nmt.phrasebook import phrasebook
+
+TRAINING = Path(__file__).parents[1] / "training"
+RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
+
+
+def run(script: str, *arguments: object, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess:
+    """Run a script in a process of its own, on one thread and without network."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, TRAINING / script, *map(str, arguments)]
+    result = subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf-8", env=environment)
+    assert not check or result.returncode == 0, result.stderr[-3000:]
+    return result
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    """A recipe of a 2-1 model for six updates, on files of 300 pairs."""
+    folder = tmp_path_factory.mktemp("scripts")
+    for split, pairs in phrasebook(300, 20, 20).items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    recipe = {
+        "output_dir": str(folder / "run"),
+        "data": {"root": str(folder), "cache_dir": str(folder / "cache")}
+        | {split: {"source": f"{split}.en", "target": f"{split}.de"} for split in ("train", "valid", "test")},
+        "tokenizer": {"vocab_size": 400},
+        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.1, "max_position_embeddings": 128},
+        "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 2, "eval_strategy": "steps"}
+        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "average_last": 2, "generation_num_beams": 2}
+        | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(recipe_file) -> tuple[Path, str]:
+    """The folder of the finished run, and what it printed."""
+    return recipe_file.parent / "run", run("train.py", recipe_file).stdout
+
+
+def test_train_leaves_a_stock_model_and_results(finished):
+    folder, printed = finished
+    results = json.loads((folder / "results.json").read_text())
+    assert results["test_sentences"] == 20
+    assert results["test"]["bleu_signature"] in printed
+    assert "profiled on one batch, encoder: 1.00" in printed
+    assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
+    assert (folder / "curve.png").stat().st_size > 10_000
+    assert len((folder / "test.hyp").read_text().splitlines()) == 20
+    assert len(results["chosen"]["valid"]) == 2  # the best checkpoint and the average
+
+
+def test_a_finished_run_is_not_trained_again(finished, recipe_file):
+    again = run("train.py", recipe_file, check=False)
+    assert again.returncode != 0
+    assert "holds a finished run" in again.stderr
+
+
+def test_translate_keeps_lines(finished):
+    folder, _ = finished
+    lines = ["The shop opens at nine.", "", "   ", "Two books cost ten euros.", "The shop opens at nine."]
+    source = "".join(f"{line}\n" for line in lines)
+    output = run("translate.py", folder / "standard", "--num_beams", 2, stdin=source).stdout.split("\n")
+    assert len(output) == len(lines) + 1
+    assert output[1] == output[2] == output[5] == ""
+    assert output[0] == output[4] != ""
+    unfolded = run("translate.py", folder / "final", "--num_beams", 2, stdin=source).stdout.split("\n")
+    assert unfolded == output
+
+
+def test_translate_names_the_bad_line(finished, tmp_path):
+    folder, _ = finished
+    bad = tmp_path / "bad.en"
+    bad.write_bytes(b"fine\n\xff\n")
+    result = run("translate.py", folder / "standard", "--input", bad, check=False)
+    assert result.returncode == 1
+    assert "bad.en: line 2 is not valid UTF-8" in result.stderr
+
+
+def test_evaluate_scores_as_training_does(finished, recipe_file):
+    folder, _ = finished
+    data = recipe_file.parent
+    result = run("evaluate.py", folder / "standard", "--source", data / "test.en", "--target", data / "test.de")
+    assert json.loads(result.stdout)["bleu"] == pytest.approx(
+        json.loads((folder / "results.json").read_text())["test"]["bleu"]
+    )
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_name_fields_that_exist(path):
+    recipe = load_recipe(path)
+    fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
+    assert AdminConfig(**fields).variant == recipe.model["variant"]
+    assert f"training/recipes/{path.name}" in path.read_text()
+
+
+def test_overrides(recipe_file):
+    recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1.0e-3"])
+    assert (recipe.model["variant"], recipe.training["learning_rate"]) == ("pre_ln", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["--model.layers", "3"], "unknown field model.layers"),
+        (["--training.max_tokns", "3"], "unknown field training.max_tokns"),
+        (["--modle.variant", "admin"], "unknown field modle"),
+        (["--model.variant"], "has no value"),
+        (["variant", "admin"], "is no override"),
+    ],
+)
+def test_a_wrong_override_is_named(recipe_file, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        load_recipe(recipe_file, overrides)
+
+
+def test_a_damaged_recipe_is_named(tmp_path):
+    path = tmp_path / "damaged.yaml"
+    path.write_text("data: [")
+    with pytest.raises(ValueError, match=r"damaged\.yaml: is not valid YAML"):
+        load_recipe(path)
+
+
+@pytest.mark.slow
+def test_two_processes(recipe_file, tmp_path):
+    """`accelerate launch` on two processes trains, folds and scores."""
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--cpu",
+        "--num_processes",
+        "2",
+        "--num_machines",
+        "1",
+    ]
+    command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += [str(TRAINING / "train.py"), str(recipe_file), "--output_dir", str(tmp_path / "run")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_sentences"] == 20
+    assert result.stdout.count("[5/5]") == 1

@@ -1,0 +1,189 @@
+"""Training throughput against stock Marian with the stock Seq2SeqTrainer, alternating in one run.
+
+    python training/benchmark.py --data path/to/multi30k
+    python training/benchmark.py --data path/to/multi30k --shapes 4-4 --rounds 3
+
+The same model (post-LN, label smoothing 0.1, dropout 0.1, Adam), the same token ids and the same number of updates in
+an epoch: ours takes batches of 4,096 tokens, stock takes as many pairs a batch as those hold on average, drawn at
+random or grouped by length. Counted are target tokens that are not padding, a second. Machines are shared and noisy:
+compare the ratios.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from datasets import Dataset
+from recipe import Prepared, Recipe, build_trainer, prepare
+from torch import Tensor
+from transformers import (
+    DataCollatorForSeq2Seq,
+    HfArgumentParser,
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from admin_nmt.batching import TokenBatchSampler
+from admin_nmt.evaluation import pair_lengths
+
+
+@dataclass
+class Shape:
+    """Depth and width of a model, and the updates of a measurement."""
+
+    encoder_layers: int
+    decoder_layers: int
+    d_model: int
+    ffn_dim: int
+    heads: int
+    updates: int
+
+    def fields(self) -> dict[str, int]:
+        """Under the names that both configurations use."""
+        both = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in self._stack().items()}
+        layers = {"encoder_layers": self.encoder_layers, "decoder_layers": self.decoder_layers}
+        return both | layers | {"d_model": self.d_model, "max_position_embeddings": 512}
+
+    def _stack(self) -> dict[str, int]:
+        return {"ffn_dim": self.ffn_dim, "attention_heads": self.heads}
+
+
+SHAPES = {
+    "6-6": Shape(6, 6, 512, 2048, 8, 8),
+    "4-4": Shape(4, 4, 128, 256, 4, 40),
+    "30-6": Shape(30, 6, 256, 1024, 4, 8),
+}
+SYSTEMS = ("ours", "stock grouped", "stock random")
+
+
+@dataclass
+class Arguments:
+    data: str = field(metadata={"help": "Folder of Multi30k: train.en.gz, train.de.gz."})
+    shapes: list[str] = field(default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}."})
+    max_tokens: int = field(default=4096, metadata={"help": "Token budget of a batch."})
+    rounds: int = field(default=2, metadata={"help": "Measurements of each system; the table shows their median."})
+    output: str = field(default="model_cards/benchmark", metadata={"help": "Folder of the results."})
+
+
+class Stopwatch(TrainerCallback):
+    """Seconds from the first update to the end of the last, and target tokens in between."""
+
+    def __init__(self) -> None:
+        self.start, self.seconds, self.tokens = 0.0, 0.0, 0
+
+    def count(self, collate: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any], dict[str, Tensor]]:
+        """The collator, which also counts the target tokens that pass through."""
+
+        def counting(pairs: Any) -> dict[str, Tensor]:
+            batch = collate(pairs)
+            self.tokens += int((batch["labels"] >= 0).sum())
+            return batch
+
+        return counting
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.start = self.start or time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.seconds = time.perf_counter() - self.start
+
+
+def common(folder: str, seed: int) -> dict[str, Any]:
+    """Arguments of both trainers."""
+    quiet = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
+    return quiet | {"output_dir": folder, "learning_rate": 1e-4, "max_grad_norm": 0.0, "seed": seed}
+
+
+def ours(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int) -> Any:
+    """AdminTrainer on our post-LN model."""
+    settings = common(folder, seed) | {"optimizer": "adam", "max_tokens": args.max_tokens, "max_steps": shape.updates}
+    model = shape.fields() | {"variant": "post_ln", "attn_implementation": "eager"}
+    return build_trainer(Recipe(settings.pop("output_dir"), {}, {}, model, settings), prepared)
+
+
+def stock(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
+    """Seq2SeqTrainer on MarianMTModel; one epoch of a random part, for grouping puts the longest batches first."""
+    tokenizer, data = prepared.source_tokenizer, prepared.data["train"]
+    vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "eos_token_id": 0}
+    config = MarianConfig(**shape.fields(), **vocabulary, decoder_start_token_id=tokenizer.pad_token_id, dropout=0.1,
+                          scale_embedding=True, activation_function="relu")  # fmt: skip
+    model = MarianMTModel(config)
+    batch_size = pairs_per_batch(data, args.max_tokens)
+    part = data.shuffle(seed=seed).select(range(min(len(data), batch_size * shape.updates)))
+    arguments = Seq2SeqTrainingArguments(
+        **common(folder, seed),
+        per_device_train_batch_size=batch_size,
+        num_train_epochs=1,
+        label_smoothing_factor=0.1,
+        train_sampling_strategy="group_by_length" if grouped else "random",
+    )
+    columns = part.select_columns(["input_ids", "labels"])
+    return Seq2SeqTrainer(
+        model, arguments, train_dataset=columns, data_collator=DataCollatorForSeq2Seq(tokenizer, model)
+    )
+
+
+def pairs_per_batch(data: Dataset, max_tokens: int) -> int:
+    """Mean number of pairs in a batch of ours."""
+    return round(len(data) / len(TokenBatchSampler(*pair_lengths(data), max_tokens, seed=0)))
+
+
+def measure(system: str, shape: Shape, args: Arguments, prepared: Prepared, seed: int) -> float:
+    """Target tokens a second of one system."""
+    with TemporaryDirectory() as folder:
+        if system == "ours":
+            trainer = ours(shape, args, prepared, folder, seed)
+        else:
+            trainer = stock(shape, args, prepared, folder, seed, grouped=system == "stock grouped")
+        watch = Stopwatch()
+        trainer.data_collator = watch.count(trainer.data_collator)
+        trainer.add_callback(watch)
+        trainer.train()
+    return watch.tokens / watch.seconds
+
+
+def table(speeds: dict[str, dict[str, list[float]]]) -> str:
+    """Medians and ratios as a Markdown table."""
+    rows = [f"| shape | {' | '.join(SYSTEMS)} | ours / grouped | ours / random |", "|---|---|---|---|---|---|"]
+    for name, systems in speeds.items():
+        shape = SHAPES[name]
+        mine, grouped, random = (median(systems[system]) for system in SYSTEMS)
+        rows.append(
+            f"| {name}, d {shape.d_model}, ffn {shape.ffn_dim} | {mine:,.0f} | {grouped:,.0f} | {random:,.0f} "
+            f"| {mine / grouped:.2f} | {mine / random:.2f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
+    corpora = {"root": args.data, "train": {"source": "train.en.gz", "target": "train.de.gz"}}
+    prepared = prepare(Recipe("", corpora))
+    speeds: dict[str, dict[str, list[float]]] = {}
+    for name in args.shapes:
+        speeds[name] = {system: [] for system in SYSTEMS}
+        for seed in range(args.rounds):
+            for system in SYSTEMS:
+                speed = measure(system, SHAPES[name], args, prepared, seed)
+                speeds[name][system].append(speed)
+                print(f"{name} round {seed + 1}: {system} {speed:,.0f} target tokens a second", flush=True)
+    folder = Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = {"threads": torch.get_num_threads(), "torch": torch.__version__}
+    facts = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, **machine, "tokens_per_second": speeds}
+    (folder / "throughput.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / "throughput.md").write_text(table(speeds))
+    print(table(speeds))
+
+
+if __name__ == "__main__":
+    main()
