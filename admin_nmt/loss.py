@@ -17,13 +17,13 @@ def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded
         excluded: id of a token that is never scored (`<pad>`), left out of the softmax and of the mean; or None.
     """
     kept = targets != IGNORED
-    logits, targets = logits[kept].float(), targets[kept]
+    logits, targets = logits.float(), targets.clamp(min=0)
     if excluded is not None:
         logits = torch.cat([logits[:, :excluded], logits[:, excluded + 1 :]], 1)
         targets = targets - (targets > excluded).long()
     log_p = logits.log_softmax(-1)
-    nll = -log_p.gather(1, targets[:, None]).sum()
-    return (1 - epsilon) * nll - epsilon * log_p.mean(-1).sum(), nll
+    nll = -(log_p.gather(1, targets[:, None])[:, 0] * kept).sum()
+    return (1 - epsilon) * nll - epsilon * (log_p.mean(-1) * kept).sum(), nll
 
 
 class _ChunkedLoss(torch.autograd.Function):

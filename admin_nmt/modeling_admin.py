@@ -109,7 +109,7 @@ class AdminDecoderLayer(AdminLayer):
 
 
 class AdminPreTrainedModel(PreTrainedModel):
-    """Initialisation (DESIGN of the papers' code: Xavier, embeddings N(0, 1/d)) and what transformers wants to know."""
+    """Initialisation as in the papers' code (Xavier, embeddings N(0, 1/d)), and what transformers wants to know."""
 
     config: AdminConfig
     config_class = AdminConfig
@@ -264,6 +264,8 @@ class AdminModel(AdminPreTrainedModel):
             }
         self.encoder = AdminEncoder(config)
         self.decoder = AdminDecoder(config)
+        if config.share_encoder_decoder_embeddings and not config.tie_word_embeddings:  # transformers ties nothing then
+            self.encoder.embed_tokens = self.decoder.embed_tokens = self.shared
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:

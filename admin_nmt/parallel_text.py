@@ -70,7 +70,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
     number = 0
     try:
         with opener(path, "rb") as file:
-            for number, line in enumerate(decode_lines(file, path), 1):
+            for number, line in enumerate(decode_lines(file, path), 1):  # noqa: B007 (the errors below count lines)
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip data after line {number} ({error}); fetch the file again") from error

@@ -43,6 +43,7 @@ class ScaledPostNorm(PostNorm):
         super().__init__(config, stack)
         self.initial_omega = initial_omega(config, stack)
         omega = torch.full((config.d_model,), self.initial_omega)
+        # A frozen parameter would come back from `from_pretrained` as one that is trained.
         self.omega = nn.Parameter(omega) if config.train_omega and not is_first else nn.Buffer(omega)
 
     def forward(self, x: Tensor, f: Sublayer) -> Tensor:

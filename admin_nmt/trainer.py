@@ -9,7 +9,14 @@ import torch
 from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainingArguments
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    TrainerControl,
+    TrainingArguments,
+)
 from transformers.trainer_utils import speed_metrics
 
 from .allocator import keep_freed_memory
@@ -42,6 +49,7 @@ class AdminTrainer(Seq2SeqTrainer):
     """
 
     args: AdminTrainingArguments
+    control: TrainerControl
     model: PreTrainedModel
     train_dataset: Dataset
     eval_dataset: Dataset | dict[str, Dataset] | None

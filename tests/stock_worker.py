@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-SEARCH: dict[str, Any] = {"num_beams": 5, "early_stopping": True, "max_new_tokens": 12}
+SEARCH: dict[str, Any] = {"num_beams": 5, "early_stopping": True, "max_new_tokens": 10}
 
 
 def run_stock(folders: Sequence[Path], inputs: dict[str, Any]) -> list[dict[str, Any]]:

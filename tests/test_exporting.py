@@ -1,24 +1,21 @@
 """Stock folders: the stock class computes and translates the same, and a failed export leaves nothing behind."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from stock_worker import outputs, run_stock
 from toy import random_texts, toy_tokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, exporting
-from admin_nmt.exporting import ExportError, FoldingError, check_same, export_standard, standard_model
+from admin_nmt.exporting import ExportError, check_same, export_standard, standard_model
 
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False}
 CASES = {
-    "admin": {},
-    "deepnorm": {"variant": "deepnorm"},
     "post_ln": {"variant": "post_ln"},
     "pre_ln": {"variant": "pre_ln"},
-    "untied": {"tie_word_embeddings": False},
+    "untied admin": {"tie_word_embeddings": False},
     "untied pre_ln": {"tie_word_embeddings": False, "variant": "pre_ln"},
     "two vocabularies": TWO_VOCABULARIES,
 }
@@ -31,15 +28,20 @@ def tokenizer():
 
 @pytest.fixture
 def model(tiny_model, tokenizer):
-    """Builds a model of the tokenizer's size that likes to end a sentence; keyword arguments override fields."""
+    """Builds a model of the tokenizer's size; keyword arguments override fields."""
+    return lambda **fields: tiny_model(vocab_size=len(tokenizer), **fields)
 
-    def build(**fields) -> AdminForConditionalGeneration:
-        model = tiny_model(vocab_size=len(tokenizer), **fields)
-        with torch.no_grad():
-            model.model.decoder.embed_tokens.weight[0] *= 2
-        return model
 
-    return build
+def learn_to_copy(model: AdminForConditionalGeneration, tokenizer, updates: int) -> AdminForConditionalGeneration:
+    """Train for a few updates, so that translations end and have different lengths."""
+    batch = tokenizer(random_texts(24, seed=7), return_tensors="pt", padding=True)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        model.train()(**batch, labels=labels).loss.backward()
+        optimizer.step()
+    return model.eval()
 
 
 def stock_class(fields: dict) -> str:
@@ -53,7 +55,7 @@ def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
     given = inputs | {"texts": random_texts(8, seed=6)}
     folders, expected = [], []
     for name, fields in CASES.items():
-        ours = model(**fields)
+        ours = learn_to_copy(model(**fields), tokenizer, updates=20)
         folders.append(tmp_path / name)
         export_standard(ours, tokenizer, folders[-1], target_tokenizer=tokenizer)
         expected.append(outputs(ours, tokenizer, **given))
@@ -62,8 +64,7 @@ def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
         assert (ours["logits"] - stock["logits"]).abs().max() < 1e-4, name
         assert ours["beams"] == stock["beams"], name
         assert ours["translations"] == stock["translations"], name
-    lengths = {len(beam) - beam.count(tokenizer.pad_token_id) for ours in expected for beam in ours["beams"]}
-    assert len(lengths) > 3  # sentences that end are compared, not only those that are cut
+        assert len(set(ours["translations"])) > 1, name
 
 
 @pytest.mark.parametrize("variant", ["admin", "pre_ln"])
@@ -173,22 +174,23 @@ def test_model_is_left_alone(model, tokenizer, tmp_path):
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
 
 
-@pytest.mark.parametrize("variant", ["admin", "deepnorm", "pre_ln"])
+@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
 def test_ctranslate2_translates_identically(model, tokenizer, tmp_path, variant):
     """Its stock converter reads the folder; greedy and beam search give the same tokens."""
     ctranslate2 = pytest.importorskip("ctranslate2")
-    ours = model(variant=variant)
+    ours = learn_to_copy(model(variant=variant), tokenizer, updates=60)
     export_standard(ours, tokenizer, tmp_path / "stock")
     converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "stock"))
     translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
-    texts = random_texts(16, seed=7)
+    texts = random_texts(32, seed=8)
     source = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]
     for beams in (1, 5):
-        search = {"num_beams": beams, "early_stopping": beams > 1, "max_new_tokens": 20, "min_new_tokens": 1}
+        search = {"num_beams": beams, "early_stopping": beams > 1, "max_new_tokens": 40, "min_new_tokens": 1}
         generated = ours.generate(**tokenizer(texts, return_tensors="pt", padding=True), **search)
         expected = [
             [token for token in tokenizer.convert_ids_to_tokens(row) if token not in ("</s>", "<pad>")]
             for row in generated.tolist()
         ]
-        results = translator.translate_batch(source, beam_size=beams, max_decoding_length=20)
+        results = translator.translate_batch(source, beam_size=beams, max_decoding_length=40)
         assert [result.hypotheses[0] for result in results] == expected
+        assert len({len(tokens) for tokens in expected}) > 3

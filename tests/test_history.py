@@ -84,9 +84,7 @@ def test_second_backward_is_refused(network):
 
 
 def test_initial_weights(tiny_config, variant):
-    rows = {
-        kind: layer_history(tiny_config(variant=variant, dlcl_weights=kind), 3).weight for kind in DLCL_WEIGHTS
-    }
+    rows = {kind: layer_history(tiny_config(variant=variant, dlcl_weights=kind), 3).weight for kind in DLCL_WEIGHTS}
     average = torch.tensor([[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [1 / 4] * 4])
     torch.testing.assert_close(rows["learned"].data, average)
     torch.testing.assert_close(rows["average"], average)

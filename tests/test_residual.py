@@ -82,3 +82,11 @@ def test_skip_connection_keeps_its_type_beside_half_precision(block):
     x = torch.randn(2, 16)
     for variant in ("admin", "pre_ln", "post_ln"):
         assert block(variant)(x, lambda y: y.bfloat16()).dtype == torch.float32
+
+
+def test_trained_omega_leaves_out_the_first_sublayer_of_each_stack(tiny_model):
+    model = tiny_model(variant="admin", train_omega=True)
+    constant = {name for name, _ in model.named_buffers() if name.endswith("omega")}
+    trained = {name for name, _ in model.named_parameters() if name.endswith("omega")}
+    assert constant == {f"model.{stack}.layers.0.self_attn_residual.omega" for stack in ("encoder", "decoder")}
+    assert len(trained) == 3 * 2 + 2 * 3 - 2

@@ -35,6 +35,7 @@ class Arguments:
     updates: int = field(default=300, metadata={"help": "Updates of each run."})
     encoder_layers: int = field(default=18, metadata={"help": "Encoder layers."})
     decoder_layers: int = field(default=18, metadata={"help": "Decoder layers."})
+    variants: list[str] = field(default_factory=lambda: list(VARIANTS), metadata={"help": "Which to train."})
     seed: int = field(default=1, metadata={"help": "Of weights, dropout and the order of the batches."})
 
 
@@ -64,7 +65,11 @@ def run(args: Arguments, variant: str, prepared: Prepared) -> dict[str, Any]:
     """Train one variant and return its facts."""
     trainer = build_trainer(recipe(args, variant), prepared)
     start = time.perf_counter()
-    facts: dict[str, Any] = {"variant": variant, "parameters": trainer.model.num_parameters()}
+    facts: dict[str, Any] = {
+        "variant": variant,
+        "parameters": trainer.model.num_parameters(),
+        "machine": f"{torch.get_num_threads()} threads of {platform.machine()}",
+    }
     try:
         trainer.train()
     except DivergedError as error:
@@ -91,15 +96,14 @@ def report(args: Arguments, results: dict[str, dict[str, Any]], folder: Path) ->
     histories = {variant: facts["history"] for variant, facts in results.items()}
     title = f"Multi30k En-De, {depth} layers, width 128, seed {args.seed}"
     plot_runs(histories, "nll", "training NLL (nats per token)", title, folder / "nll.png")
-    machine = f"{torch.get_num_threads()} threads of {platform.machine()}"
     settings = asdict(recipe(replace(args, data="multi30k"), "VARIANT"))
     facts = {"settings": settings, "torch": torch.__version__, "transformers": transformers.__version__}
     (folder / "results.json").write_text(json.dumps(facts | {"results": results}, indent=1) + "\n")
     (folder / "README.md").write_text(
         f"# Training NLL by variant at depth {depth}\n\n"
         f"Multi30k En-De, width 128, feed-forward 256, 4 heads, 2,048 tokens a batch, RAdam, peak rate 1e-3 after 200 "
-        f"updates of warmup, {args.updates} updates, dropout 0.1, label smoothing 0.1, seed {args.seed}; one run each, "
-        f"{machine}. The training NLL is the mean over the last {REPORTED} updates, dropout on, without smoothing.\n\n"
+        f"updates of warmup, {args.updates} updates, dropout 0.1, label smoothing 0.1, seed {args.seed}, on a CPU. "
+        f"The training NLL is the mean over the last {REPORTED} updates, dropout on, without smoothing.\n\n"
         f"{table(results)}\n![training NLL](nll.png)\n\n"
         "Made by `python training/variants.py --data path/to/multi30k`; the numbers are in results.json.\n"
     )
@@ -109,7 +113,7 @@ def main() -> None:
     (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
     prepared = prepare(recipe(args, "admin"))
     results: dict[str, dict[str, Any]] = {}
-    for variant in VARIANTS:
+    for variant in args.variants:
         stored = Path(args.runs) / variant / f"facts-{args.updates}-{args.seed}.json"
         if not stored.exists():
             facts = run(args, variant, prepared)

@@ -1,0 +1,353 @@
+"""The whole model: its size, its initialisation, what must not change its results, and its loss."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import MarianConfig, MarianMTModel
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
+from admin_nmt.configuration_admin import VARIANTS
+from admin_nmt.omega import deepnorm_beta
+
+PAD = 98
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request):
+    return request.param
+
+
+def sentences(count: int, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded random sources of 2 to `longest` tokens, `</s>` included, and their mask."""
+    lengths = torch.randint(2, longest + 1, (count,))
+    lengths[0] = longest
+    mask = (torch.arange(longest) < lengths[:, None]).long()
+    ids = torch.randint(2, PAD, (count, longest)).masked_fill(mask == 0, PAD)
+    return ids.scatter(1, lengths[:, None] - 1, 0), mask
+
+
+def training_gradients(model: AdminForConditionalGeneration, batch: dict) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    model.train()(**batch).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+# Size
+
+
+BIG = {"d_model": 1024, "encoder_ffn_dim": 4096, "decoder_ffn_dim": 4096}
+# Wang et al. do not give their vocabulary. From 33,645 to 34,046 types fit every row of their table.
+WANG = 33_800
+
+
+@pytest.mark.parametrize(
+    ("millions", "vocab_size", "fields"),
+    [
+        (67, 44_512, {"variant": "admin"}),
+        (61, 32_768, {"variant": "admin"}),
+        (262, 44_512, {"variant": "admin", "encoder_layers": 60, "decoder_layers": 12}),
+        (256, 32_768, {"variant": "admin", "encoder_layers": 60, "decoder_layers": 12}),
+        (106, WANG, {"variant": "pre_ln", "encoder_layers": 20}),
+        (121, WANG, {"variant": "dlcl_post_ln", "encoder_layers": 25}),
+        (137, WANG, {"variant": "dlcl_pre_ln", "encoder_layers": 30}),
+        (211, WANG, {"variant": "post_ln", **BIG}),
+    ],
+)
+def test_parameter_counts_of_the_papers(millions, vocab_size, fields):
+    with torch.device("meta"):
+        model = AdminForConditionalGeneration(AdminConfig(vocab_size=vocab_size, **fields))
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions
+
+
+# Initialisation
+
+
+@pytest.fixture
+def fresh(tiny_config, variant):
+    wide = {"encoder_ffn_dim": 256, "decoder_ffn_dim": 256}
+    return AdminForConditionalGeneration(tiny_config(variant=variant, d_model=64, vocab_size=500, **wide))
+
+
+def uniform_bound(weight: torch.Tensor, gain: float) -> float:
+    return gain * math.sqrt(6 / sum(weight.shape))
+
+
+def test_embeddings(fresh):
+    weight, pad = fresh.model.shared.weight, fresh.config.pad_token_id
+    assert weight[:pad].std().item() == pytest.approx(64**-0.5, rel=0.02)
+    assert not weight[pad].any()
+    assert fresh.lm_head.weight is weight
+
+
+def test_linear_layers(fresh):
+    for name, module in fresh.named_modules():
+        if not isinstance(module, nn.Linear) or name == "lm_head":
+            continue
+        assert not module.bias.any()
+        if fresh.config.variant == "deepnorm":
+            beta = deepnorm_beta(fresh.config, "encoder" if "encoder.layers" in name else "decoder")
+            gain = 1.0 if name.endswith(("q_proj", "k_proj")) else beta
+            expected = gain * math.sqrt(2 / sum(module.weight.shape))
+            assert module.weight.std().item() == pytest.approx(expected, rel=0.05), name
+        else:
+            gain = 2**-0.5 if name.endswith(("q_proj", "k_proj", "v_proj")) else 1.0
+            bound = uniform_bound(module.weight, gain)
+            assert 0.99 * bound < module.weight.abs().max() <= bound, name
+            assert module.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
+
+
+def test_norms(fresh):
+    norms = [module for module in fresh.modules() if isinstance(module, nn.LayerNorm)]
+    final = 2 * fresh.config.normalizes_before
+    history = 5 * fresh.config.has_history
+    assert len(norms) == 3 * 2 + 2 * 3 + final + history
+    for norm in norms:
+        assert norm.eps == 1e-5
+        assert (norm.weight == 1).all() and not norm.bias.any()
+
+
+def test_untied_output_layer(tiny_config):
+    fields = {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False, "vocab_size": 5000}
+    model = AdminForConditionalGeneration(tiny_config(**fields))
+    for weight in (model.lm_head.weight, model.model.encoder.embed_tokens.weight[:-1]):
+        assert weight.std().item() == pytest.approx(16**-0.5, rel=0.02)
+
+
+# Independence of how a batch is laid out
+
+
+def test_batch_of_one_equals_batch_of_64(tiny_model, variant):
+    model, (ids, mask) = tiny_model(variant=variant), sentences(64, 10)
+    target = torch.randint(2, PAD, (64, 6))
+    with torch.no_grad():
+        logits = model(ids, mask, target).logits
+        for row in range(64):
+            alone = model(ids[row : row + 1, : mask[row].sum()], decoder_input_ids=target[row : row + 1]).logits
+            torch.testing.assert_close(alone[0], logits[row], atol=1e-5, rtol=1e-5)
+
+
+def test_beam_search_does_not_depend_on_the_batch(tiny_model, variant):
+    model, (ids, mask) = tiny_model(variant=variant), sentences(64, 10)
+    options = {"num_beams": 5, "max_new_tokens": 6}
+    together = model.generate(input_ids=ids, attention_mask=mask, **options)
+    for row in range(8):
+        alone = model.generate(input_ids=ids[row : row + 1, : mask[row].sum()], **options)[0]
+        assert alone.tolist() == together[row, : len(alone)].tolist()
+        assert (together[row, len(alone) :] == PAD).all()
+
+
+def test_side_of_the_padding(tiny_model, variant):
+    model, (ids, mask) = tiny_model(variant=variant), sentences(5, 9)
+    order = torch.stack([torch.arange(9).roll(9 - int(length)) for length in mask.sum(1)])
+    left_ids, left_mask = ids.gather(1, order), mask.gather(1, order)
+    assert left_mask[:, -1].all() and not left_mask[:, 0].all()
+    right = model.model.encoder(ids, mask).last_hidden_state[mask.bool()]
+    left = model.model.encoder(left_ids, left_mask).last_hidden_state[left_mask.bool()]
+    torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+    options = {"num_beams": 2, "max_new_tokens": 8}
+    generated = model.generate(input_ids=ids, attention_mask=mask, **options)
+    assert torch.equal(model.generate(input_ids=left_ids, attention_mask=left_mask, **options), generated)
+
+
+def test_cache(tiny_model, variant):
+    model, (ids, mask) = tiny_model(variant=variant), sentences(5, 9)
+    runs = [
+        model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            use_cache=use_cache,
+            max_new_tokens=8,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        for use_cache in (True, False)
+    ]
+    assert runs[0].past_key_values is not None and runs[1].past_key_values is None
+    assert torch.equal(runs[0].sequences, runs[1].sequences)
+    torch.testing.assert_close(torch.stack(runs[0].logits), torch.stack(runs[1].logits), atol=1e-5, rtol=1e-5)
+
+
+def test_attention_implementations(tiny_model, variant, batch):
+    model = tiny_model(variant=variant).double()
+    logits = {}
+    for implementation in ("eager", "sdpa"):
+        model.set_attn_implementation(implementation)
+        with torch.no_grad():
+            logits[implementation] = model(**batch).logits
+    torch.testing.assert_close(logits["eager"], logits["sdpa"], atol=1e-12, rtol=1e-12)
+
+
+def test_padding_is_never_predicted(tiny_model):
+    model, (ids, mask) = tiny_model(), sentences(4, 8)
+    logits = model(ids, mask, decoder_input_ids=ids).logits
+    assert logits.argmin(-1).eq(PAD).all()
+    assert tiny_model(score_padding=True)(ids, mask, decoder_input_ids=ids).logits[..., PAD].abs().max() < 100
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_gradient_checkpointing(tiny_model, variant, batch, dropout):
+    model = tiny_model(variant=variant, dropout=dropout, attention_dropout=dropout, activation_dropout=dropout)
+    calls = []
+    for layer in (*model.model.encoder.layers, *model.model.decoder.layers):
+        layer.fc1.register_forward_hook(lambda module, *_: calls.append(module))
+    torch.manual_seed(7)
+    expected = training_gradients(model, batch)
+    assert len(calls) == 5
+    model.activation_checkpointing_enable()
+    torch.manual_seed(7)
+    checkpointed = training_gradients(model, batch)
+    assert len(calls) == 5 + 10  # each layer of both stacks ran twice
+    torch.testing.assert_close(checkpointed, expected)
+
+
+def test_accumulation(tiny_model, variant, batch):
+    """Microbatches divided by the tokens of the whole batch add up to its gradient."""
+    model = tiny_model(variant=variant)
+    items = (batch["labels"] != -100).sum()
+    expected = training_gradients(model, batch)
+    model.zero_grad()
+    losses = []
+    for row in range(3):
+        part = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        losses.append(model(**part, num_items_in_batch=items).loss)
+        losses[-1].backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(sum(losses), model(**batch).loss)
+
+
+def test_loss_is_smoothed_in_training_alone(tiny_model, batch):
+    model = tiny_model(label_smoothing=0.2)
+    with torch.no_grad():
+        evaluated, trained = model(**batch), model.train()(**batch)
+    log_p = evaluated.logits[..., :PAD].log_softmax(-1)
+    kept = batch["labels"] != -100
+    nll = -log_p.gather(-1, batch["labels"].clamp(min=0)[..., None])[..., 0][kept]
+    smoothed = 0.8 * nll - 0.2 * log_p.mean(-1)[kept]
+    torch.testing.assert_close(evaluated.loss, nll.mean())
+    torch.testing.assert_close(trained.loss, smoothed.mean())
+    for output in (evaluated, trained):
+        torch.testing.assert_close(output.nll, nll.sum())
+    assert trained.logits is None
+
+
+def test_labels_are_shifted_behind_the_start(tiny_model):
+    shifted = tiny_model().prepare_decoder_input_ids_from_labels(torch.tensor([[5, 6, 0], [7, 0, -100]]))
+    assert shifted.tolist() == [[PAD, 5, 6], [PAD, 7, 0]]
+
+
+def test_embedding_of_padding_stays_zero(tiny_model, variant, batch):
+    model = tiny_model(variant=variant)
+    embeddings = model.model.shared.weight
+    before = embeddings.detach().clone()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(4):
+        training_gradients(model, batch)
+        optimizer.step()
+    assert not embeddings[PAD].any()
+    assert (embeddings != before)[:PAD].all()
+
+
+# Embeddings: tied or not, one vocabulary or two
+
+EMBEDDINGS = {
+    "all shared": {},
+    "shared, output apart": {"tie_word_embeddings": False},
+    "target tied": {"share_encoder_decoder_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "vocab_size": 120, "decoder_vocab_size": 99},
+    "two vocabularies, output apart": {
+        "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False,
+        "vocab_size": 120,
+        "decoder_vocab_size": 99,
+    },
+}
+
+
+@pytest.mark.parametrize("fields", EMBEDDINGS.values(), ids=EMBEDDINGS)
+def test_embeddings_survive_saving(tmp_path, tiny_model, batch, fields):
+    model = tiny_model(**fields)
+    model.save_pretrained(tmp_path)
+    loaded = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    tied, shared = model.config.tie_word_embeddings, model.config.share_encoder_decoder_embeddings
+    for copy in (model, loaded):
+        source, target = copy.model.encoder.embed_tokens.weight, copy.model.decoder.embed_tokens.weight
+        assert (source is target) == shared
+        assert (copy.lm_head.weight is target) == tied
+        assert len(source) == model.config.vocab_size
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, atol=0, rtol=0)
+    for copy in (model, loaded):
+        training_gradients(copy, batch)
+        torch.optim.SGD(copy.parameters(), lr=0.1).step()
+    torch.testing.assert_close(dict(loaded.named_parameters()), dict(model.named_parameters()))
+
+
+def test_every_tensor_survives_saving(tmp_path, tiny_model, variant, batch):
+    model = tiny_model(variant=variant, dlcl_weights="average")
+    for name, tensor in model.named_buffers():
+        if name.endswith("history.weight"):
+            tensor.mul_(0.9)
+    model.save_pretrained(tmp_path)
+    loaded = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(loaded(**batch).logits, model(**batch).logits)
+    torch.testing.assert_close(loaded.state_dict(), model.state_dict(), atol=0, rtol=0)
+
+
+# An independent reference, and the compiler
+
+
+def marian_name(name: str) -> str:
+    """Where the tensor `name` of a post-LN model stands in a `MarianMTModel`."""
+    for sublayer in ("self_attn", "encoder_attn"):
+        name = name.replace(f"{sublayer}_residual.layer_norm", f"{sublayer}_layer_norm")
+    return name.replace("ffn_residual.layer_norm", "final_layer_norm")
+
+
+def test_post_ln_equals_stock_marian(tiny_model, batch):
+    model = tiny_model(variant="post_ln")
+    fields = {name: value for name, value in model.config.to_dict().items() if hasattr(MarianConfig, name)}
+    marian = MarianMTModel(MarianConfig(**fields | {"model_type": "marian"})).eval()
+    state = {marian_name(name): tensor for name, tensor in model.state_dict().items()}
+    missing, unexpected = marian.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert all("embed_positions" in name or name == "final_logits_bias" for name in missing)
+    ids = torch.where(batch["labels"] == -100, PAD, batch["labels"])
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    ours = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=ids.ne(PAD).long())
+    stock = marian(**inputs, decoder_input_ids=ids, decoder_attention_mask=ids.ne(PAD).long())
+    kept, source = ids != PAD, batch["attention_mask"].bool()
+    torch.testing.assert_close(
+        ours.encoder_last_hidden_state[source], stock.encoder_last_hidden_state[source], atol=1e-5, rtol=0
+    )
+    torch.testing.assert_close(ours.logits[kept][:, :PAD], stock.logits[kept][:, :PAD], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])  # the others have layers of these kinds
+def test_layers_compile_without_graph_breaks(tiny_model, variant, training):
+    torch.compiler.reset()
+    model = tiny_model(variant=variant).train(training)
+    encoder, decoder = model.model.encoder.layers[0], model.model.decoder.layers[0]
+    x, states = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    for layer, inputs in ((encoder, (states,)), (decoder, (x, None, states))):
+        compiled = torch.compile(layer, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(*inputs), layer(*inputs))
+
+
+@pytest.mark.parametrize("variant", ["admin", "dlcl_pre_ln", "dlcl_post_ln"])
+def test_compiled_model_equals_eager(tiny_model, variant, batch):
+    torch.compiler.reset()
+    model = tiny_model(variant=variant)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
+    expected = training_gradients(model, batch)
+    model.zero_grad()
+    compiled(**batch).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
