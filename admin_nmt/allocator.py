@@ -21,4 +21,5 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     settings = {M_MMAP_THRESHOLD: LARGEST_INT, M_TRIM_THRESHOLD: LARGEST_INT, M_TOP_PAD: TOP_PAD_BYTES}
-    return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
+    taken = [mallopt(parameter, value) == 1 for parameter, value in settings.items()]
+    return all(taken)

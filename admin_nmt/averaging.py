@@ -1,7 +1,6 @@
-"""Averages the weights of several checkpoints of one run: the last n, or the best n by a metric."""
+"""Averages the weights of several checkpoints of one run."""
 
 import json
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,52 +10,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from tqdm import tqdm
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-
-def last_checkpoints(output_dir: str | Path, n: int) -> list[Path]:
-    """The folders of the last `n` checkpoints of a run, earliest first.
-
-    Raises:
-        ValueError: the run has fewer than `n` checkpoints.
-    """
-    return _checkpoints(output_dir, n)[-n:]
-
-
-def best_checkpoints(
-    output_dir: str | Path, n: int, metric: str = "eval_bleu", greater_is_better: bool = True
-) -> list[Path]:
-    """The folders of the `n` checkpoints of a run with the best `metric`, best first; of equals the later one.
-
-    Raises:
-        ValueError: the run has fewer than `n` checkpoints, or one of them was not evaluated by `metric`.
-    """
-    checkpoints = _checkpoints(output_dir, n)
-    state_file = checkpoints[-1] / "trainer_state.json"
-    log = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
-    values = {entry["step"]: entry[metric] for entry in log if metric in entry}
-    for checkpoint in checkpoints:
-        if _step(checkpoint) not in values:
-            raise ValueError(f"{state_file} has no {metric} for {checkpoint.name}; evaluate whenever you save")
-    sign = 1 if greater_is_better else -1
-    return sorted(checkpoints, key=lambda folder: (sign * values[_step(folder)], _step(folder)), reverse=True)[:n]
-
-
-def _checkpoints(output_dir: str | Path, at_least: int) -> list[Path]:
-    """All checkpoint folders by step."""
-    pattern = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
-    folders = [path for path in Path(output_dir).iterdir() if path.is_dir() and pattern.fullmatch(path.name)]
-    if not 1 <= at_least <= len(folders):
-        raise ValueError(
-            f"{output_dir} has {len(folders)} checkpoints, not {at_least}; ask for 1 to {len(folders)}, "
-            "or raise save_total_limit"
-        )
-    return sorted(folders, key=_step)
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
+from .distributed import rank_and_size
 
 
 def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
@@ -75,9 +31,15 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
         checkpoints = [_open_tensors(Path(folder), stack) for folder in folders]
         for folder, checkpoint in zip(folders, checkpoints, strict=True):
             _check_same_names(folders[0], checkpoints[0], folder, checkpoint)
+        names = tqdm(
+            checkpoints[0],
+            desc=f"averaging {len(folders)} checkpoints",
+            unit="tensor",
+            disable=rank_and_size()[0] > 0,
+        )
         return {
             name: _mean(name, folders, [checkpoint[name].get_tensor(name) for checkpoint in checkpoints])
-            for name in tqdm(checkpoints[0], desc=f"averaging {len(folders)} checkpoints", unit="tensor")
+            for name in names
         }
 
 

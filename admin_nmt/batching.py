@@ -12,14 +12,11 @@ import numpy.typing as npt
 import torch
 
 IntArray = npt.NDArray[np.integer[Any]]
+LABEL_PADDING = -100  # what losses ignore
 
 
 def batch_by_size(
-    order: npt.ArrayLike,
-    num_tokens: npt.ArrayLike,
-    max_tokens: int,
-    multiple: int = 1,
-    max_sentences: int | None = None,
+    order: npt.ArrayLike, num_tokens: npt.ArrayLike, max_tokens: int, multiple: int = 1
 ) -> list[IntArray]:
     """Cuts an order of sentences greedily into batches that cost at most `max_tokens`; fairseq's `batch_by_size`.
 
@@ -28,7 +25,6 @@ def batch_by_size(
         num_tokens: length of every sentence, indexed by the values of `order`; for a pair max(source, target).
         max_tokens: budget of a batch: its number of sentences times its longest length.
         multiple: a batch of more sentences than this is cut down to a multiple of it (except the last one).
-        max_sentences: most sentences in a batch.
 
     Returns:
         The batches, as views of `order`.
@@ -39,11 +35,11 @@ def batch_by_size(
     order, num_tokens = np.asarray(order, dtype=np.intp), np.asarray(num_tokens)
     lengths = num_tokens[order]
     _check_lengths(order, lengths, max_tokens)
-    sizes = np.arange(1, min(max_tokens, max_sentences or max_tokens) + 1)
+    sizes = np.arange(1, max_tokens + 1)
     batches, start = [], 0
     while start < len(order):
         # The longest length only grows along the order, so the first one bounds the size of the batch.
-        window = lengths[start : start + min(max_tokens // int(lengths[start]), len(sizes))]
+        window = lengths[start : start + max_tokens // int(lengths[start])]
         costs = np.maximum.accumulate(window) * sizes[: len(window)]
         size = int(costs.searchsorted(max_tokens, side="right"))
         if start + size < len(order):
@@ -98,16 +94,14 @@ def padding_fraction(
     return 1 - tokens / positions
 
 
-def generation_batches(
-    source_lengths: npt.ArrayLike, max_tokens: int, max_sentences: int | None = None
-) -> list[IntArray]:
+def generation_batches(source_lengths: npt.ArrayLike, max_tokens: int) -> list[IntArray]:
     """Batches for translating or evaluating: sorted by source length, longest first, so that memory is soon known.
 
     A source longer than `max_tokens` makes a batch of its own: one long sentence must not stop a translation.
     """
     lengths = np.minimum(np.asarray(source_lengths, dtype=np.int64), max_tokens)
     order = np.argsort(-np.asarray(source_lengths, dtype=np.int64), kind="stable")
-    return batch_by_size(order, lengths, max_tokens, max_sentences=max_sentences)
+    return batch_by_size(order, lengths, max_tokens)
 
 
 class TokenBatchSampler:
@@ -122,9 +116,7 @@ class TokenBatchSampler:
         target_lengths: target tokens of every pair.
         max_tokens: budget of a batch: its number of pairs times its longest source or target.
         seed: of the shuffle.
-        shuffle: False gives the batches in the planned order, shortest targets first.
         multiple: preferred divisor of the number of pairs in a batch.
-        max_sentences: most pairs in a batch.
 
     Raises:
         ValueError: the lengths disagree in number, or a pair is empty or alone exceeds the budget.
@@ -137,18 +129,14 @@ class TokenBatchSampler:
         max_tokens: int,
         *,
         seed: int,
-        shuffle: bool = True,
         multiple: int = 1,
-        max_sentences: int | None = None,
     ) -> None:
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         if source.shape != target.shape:
             raise ValueError(f"{len(source)} source lengths but {len(target)} target lengths; give one of each a pair")
-        _check_pairs(source, target, max_tokens)
         order = serpentine_order(source, target)
-        self.batches = batch_by_size(order, np.maximum(source, target), max_tokens, multiple, max_sentences)
+        self.batches = batch_by_size(order, np.maximum(source, target), max_tokens, multiple)
         self.seed = seed
-        self.shuffle = shuffle
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -159,21 +147,8 @@ class TokenBatchSampler:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = np.arange(len(self.batches))
-        if self.shuffle:
-            np.random.default_rng((self.seed, self.epoch)).shuffle(order)
-        for index in order:
+        for index in np.random.default_rng((self.seed, self.epoch)).permutation(len(self.batches)):
             yield self.batches[index].tolist()
-
-
-def _check_pairs(source: IntArray, target: IntArray, max_tokens: int) -> None:
-    lengths = np.maximum(source, target)
-    if lengths.max(initial=0) > max_tokens:
-        pair = lengths.argmax()
-        raise ValueError(
-            f"pair {pair} has {source[pair]} source and {target[pair]} target tokens, more than "
-            f"max_tokens={max_tokens}; raise max_tokens or filter out longer pairs"
-        )
 
 
 class Seq2SeqCollator:
@@ -185,27 +160,17 @@ class Seq2SeqCollator:
         pad_token_id: fills `input_ids`.
         decoder_start_token_id: if given, adds `decoder_input_ids`, the labels moved right by one behind this id, for
             losses that take `labels` away from the model.
-        label_pad: fills `labels`; the loss ignores it.
-        pad_to_multiple_of: rounds the widths up, which tensor cores and compiled shapes like.
     """
 
-    def __init__(
-        self,
-        pad_token_id: int,
-        decoder_start_token_id: int | None = None,
-        label_pad: int = -100,
-        pad_to_multiple_of: int = 1,
-    ) -> None:
+    def __init__(self, pad_token_id: int, decoder_start_token_id: int | None = None) -> None:
         self.pad_token_id = pad_token_id
         self.decoder_start_token_id = decoder_start_token_id
-        self.label_pad = label_pad
-        self.pad_to_multiple_of = pad_to_multiple_of
 
     def __call__(self, pairs: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         input_ids, attention_mask = self._pad([pair["input_ids"] for pair in pairs], self.pad_token_id)
         batch = {"input_ids": input_ids, "attention_mask": attention_mask}
         if "labels" in pairs[0]:
-            labels, _ = self._pad([pair["labels"] for pair in pairs], self.label_pad)
+            labels, _ = self._pad([pair["labels"] for pair in pairs], LABEL_PADDING)
             batch["labels"] = labels
             if self.decoder_start_token_id is not None:
                 batch["decoder_input_ids"] = self._shift_right(labels, self.decoder_start_token_id)
@@ -213,8 +178,7 @@ class Seq2SeqCollator:
 
     def _pad(self, rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids [n, width] filled up with `value`, and the mask [n, width] of what is not filled up."""
-        width = -(-max(map(len, rows)) // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        padded = np.full((len(rows), width), value, dtype=np.int64)
+        padded = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
         mask = np.zeros_like(padded)
         for index, row in enumerate(rows):
             padded[index, : len(row)] = row
@@ -224,4 +188,4 @@ class Seq2SeqCollator:
     def _shift_right(self, labels: torch.Tensor, start: int) -> torch.Tensor:
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = start
-        return shifted.masked_fill_(shifted == self.label_pad, self.pad_token_id)
+        return shifted.masked_fill_(shifted == LABEL_PADDING, self.pad_token_id)

@@ -21,9 +21,9 @@ class AdminConfig(PreTrainedConfig):
 
     Args:
         variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`.
-        omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch (ω starts
-            at the closed form until [`profile_omega`] has run), `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for
-            a stack of n sublayers.
+        omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch, `log_n` is
+            ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n sublayers. Until [`profile_omega`] has run, ω has
+            the value of `log_n`: `AdminTrainer` runs it on a new model, a plain Trainer trains with that value.
         omega_profiled: whether ω was measured already; set by [`profile_omega`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
             sublayer of each stack, which must stay uniform for folding.

@@ -38,6 +38,12 @@ SUPPORTED = {
     "history_window_size": -1,
     "weight_type": "scalar",
 }
+# Arguments without which the model cannot be built.
+REQUIRED = [
+    f"{stack}_{name}"
+    for stack in ("encoder", "decoder")
+    for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
+] + ["dropout", "attention_dropout"]
 IGNORED_KEYS = re.compile(r"(^|\.)(version|_float_tensor)$")
 EOS, PAD = 2, 1
 
@@ -80,8 +86,10 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
     """The configuration of a checkpoint with these parameters and training arguments.
 
     Raises:
-        ConversionError: naming the argument that is not supported.
+        ConversionError: naming the arguments that are missing, or the one that is not supported.
     """
+    if missing := [name for name in REQUIRED if name not in args]:
+        raise ConversionError(f"missing arguments: {', '.join(missing)}")
     for name, supported in SUPPORTED.items():
         if args.get(name, supported) != supported:
             raise ConversionError(f"{name}: {args[name]!r} is not supported, only {supported!r}")

@@ -2,7 +2,7 @@
 
 import math
 
-from transformers.trainer_utils import get_last_checkpoint
+from .checkpoints import complete_checkpoints
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20
@@ -34,10 +34,10 @@ class DivergenceGuard:
 
 def diverged(update: int, loss: float, norm: float, learning_rate: float, output_dir: str) -> DivergedError:
     """The error that tells what happened at an update, what to try, and where the last good weights are."""
-    checkpoint = get_last_checkpoint(output_dir)
+    checkpoints = complete_checkpoints(output_dir)
     return DivergedError(
         f"training diverged at update {update}: loss {loss:.4g}, gradient norm {norm:.4g}, learning rate "
         f"{learning_rate:.3g}. The update was not made. Try a lower learning_rate, a longer warmup_steps, bf16 "
         "instead of fp16, or variant 'admin' if the model is a deep post-LN one. "
-        + (f"The last good checkpoint is {checkpoint}." if checkpoint else "No checkpoint had been saved yet.")
+        + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet.")
     )

@@ -55,15 +55,21 @@ def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096
 
 
 def translation_scores(
-    model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase, dataset: Dataset, **options: Any
+    model: PreTrainedModel,
+    target_tokenizer: PreTrainedTokenizerBase,
+    dataset: Dataset,
+    *,
+    language: str | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Scores beam search's translations as plain text against the untouched column `target`.
 
     Args:
+        language: two-letter code of the target language, for BLEU's tokeniser.
         options: passed to `generate_ids`.
 
     Returns:
         What `admin_nmt.metrics.score` gives, the same on every process.
     """
     ids = generate_ids(model, dataset["input_ids"][:], **options)
-    return score(target_tokenizer.batch_decode(ids, skip_special_tokens=True), dataset["target"][:])
+    return score(target_tokenizer.batch_decode(ids, skip_special_tokens=True), dataset["target"][:], language)

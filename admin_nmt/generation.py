@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -29,8 +30,8 @@ def generate_ids(
 
     A hypothesis is scored by its log-probability over length^length_penalty, and a sentence is finished as soon as it
     has `num_beams` hypotheses. No hypothesis is empty or holds `<pad>`. The limit of a translation's length follows
-    from its own source alone, so the result does not depend on which sentences share a batch. Under several processes
-    every rank translates a share and receives all results.
+    from its own source alone, and from `max_new_tokens` if that is less, so the result does not depend on which
+    sentences share a batch. Under several processes every rank translates a share and receives all results.
 
     Args:
         sequences: source ids, each with its end-of-sentence token.
@@ -72,28 +73,27 @@ def _generation_config(model: PreTrainedModel, options: dict[str, Any]) -> Gener
         return_dict_in_generate=False,
         max_length=None,
     )
-    config.update(**{name: value for name, value in options.items() if value is not None})
+    given = {name: value for name, value in options.items() if value is not None}
+    config.update(**given)
     if (config.num_beams or 1) > 1:
-        config.early_stopping = True
+        config.early_stopping = given.get("early_stopping", True)
     return config
 
 
 def _generate_batch(model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig) -> list[list[int]]:
     lengths = inputs["attention_mask"].sum(1)
-    limits = (LENGTH_FACTOR * lengths + LENGTH_OFFSET).clamp_(max=model.config.max_position_embeddings - 1)
-    config.max_new_tokens = int(limits.max()) + 1
-    eos = model.config.eos_token_id
-    limit = SentenceLengthLimit(limits.to(model.device), eos)
-    inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    longest = model.config.max_position_embeddings - 1
+    limits = (LENGTH_FACTOR * lengths + LENGTH_OFFSET).clamp_(max=min(longest, config.max_new_tokens or longest))
+    eos = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
     generate: Any = model.generate
-    output = generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([limit]))
-    return [_strip(row, eos, model.config.pad_token_id) for row in output[:, 1:].tolist()]
-
-
-def _strip(row: list[int], eos: int, pad: int) -> list[int]:
-    """The ids before the first end-of-sentence token."""
-    end = row.index(eos) if eos in row else len(row)
-    return [token for token in row[:end] if token != pad]
+    output = generate(
+        **{name: tensor.to(model.device) for name, tensor in inputs.items()},
+        generation_config=config,
+        max_new_tokens=int(limits.max()) + 1,
+        logits_processor=LogitsProcessorList([SentenceLengthLimit(limits.to(model.device), eos)]),
+    )
+    ends = {*eos, model.config.pad_token_id}
+    return [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]
 
 
 class SentenceLengthLimit(LogitsProcessor):
@@ -101,10 +101,10 @@ class SentenceLengthLimit(LogitsProcessor):
 
     Args:
         limits: most tokens of each sentence's translation, without end of sentence, [batch].
-        eos: id of the end-of-sentence token.
+        eos: ids of the end-of-sentence tokens.
     """
 
-    def __init__(self, limits: Tensor, eos: int) -> None:
+    def __init__(self, limits: Tensor, eos: list[int]) -> None:
         self.limits = limits
         self.eos = eos
 

@@ -24,20 +24,23 @@ class _Combine(torch.autograd.Function):
         buffer[row].copy_(y)
         ctx.row, ctx.buffer, ctx.state = row, buffer, state
         ctx.save_for_backward(weight)
-        return torch.mv(buffer[: row + 1].flatten(1).t(), weight[row, : row + 1].to(y.dtype)).view_as(y), order.clone()
+        with torch.autocast(y.device.type, enabled=False):  # it would cast the whole buffer
+            x = torch.mv(buffer[: row + 1].flatten(1).t(), weight[row, : row + 1].to(buffer.dtype))
+        return x.view_as(y), order.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple:
         (weight,) = ctx.saved_tensors
         row, buffer = ctx.row, ctx.buffer.flatten(1)
         if ctx.state["next"] != row:
-            raise RuntimeError("DLCL: the graph was differentiated before; run the forward pass again")
+            raise RuntimeError("DLCL: a backward pass must start from the stack's output, once for each forward pass")
         ctx.state["next"] = row - 1
         grad = grad.flatten().to(buffer.dtype)
         grad_weight = torch.zeros_like(weight)
-        grad_weight[row, : row + 1] = torch.mv(buffer[: row + 1], grad)
-        buffer[row].copy_(grad)
-        grad_y = torch.mv(buffer[row:].t(), weight[row:, row].to(buffer.dtype))
+        with torch.autocast(grad.device.type, enabled=False):
+            grad_weight[row, : row + 1] = torch.mv(buffer[: row + 1], grad)
+            buffer[row].copy_(grad)
+            grad_y = torch.mv(buffer[row:].t(), weight[row:, row].to(buffer.dtype))
         return grad_y.view_as(ctx.buffer[row]), torch.zeros(()), grad_weight, None, None, None
 
 
@@ -108,7 +111,9 @@ def _stacked(weight: Tensor) -> Callable[[Tensor, int], Tensor]:
 
     def combine(y: Tensor, row: int) -> Tensor:
         rows.append(y)
-        return torch.einsum("k,k...->...", weight[row, : row + 1].to(y.dtype), torch.stack(rows))
+        with torch.autocast(y.device.type, enabled=False):
+            stacked = torch.stack(rows)
+            return torch.einsum("k,k...->...", weight[row, : row + 1].to(stacked.dtype), stacked)
 
     return combine
 

@@ -11,19 +11,20 @@ from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> dict[str, float | str]:
+def score(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict[str, float | str]:
     """Corpus BLEU and chrF of detokenised translations against raw references, as sacreBLEU's command line gives them.
 
     Args:
         hypotheses: translations as a reader would see them.
         references: the untouched reference of each hypothesis.
-        tokenize: sacreBLEU's tokeniser for BLEU; "zh", "ja-mecab" or "ko-mecab" for these languages.
+        language: two-letter code of the target language. As on the command line, BLEU splits "zh", "ja" and "ko" with
+            sacreBLEU's tokeniser for them, every other language with "13a".
 
     Returns:
         `bleu` and `chrf`, from 0 to 100 and cased, and `bleu_signature` and `chrf_signature`.
     """
     _check_paired(hypotheses, references)
-    bleu, chrf = BLEU(tokenize=tokenize), CHRF()
+    bleu, chrf = BLEU(trg_lang=language or ""), CHRF()
     return {
         "bleu": bleu.corpus_score(hypotheses, [references]).score,
         "bleu_signature": str(bleu.get_signature()),

@@ -34,7 +34,7 @@ from .dropout import Dropout
 from .history import LayerHistory, layer_history
 from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll
 from .omega import Stack, deepnorm_beta
-from .positions import SinusoidalPositions, position_ids
+from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, ScaledPostNorm, residual_block
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
@@ -169,8 +169,7 @@ class AdminStack(AdminPreTrainedModel):
 
     def run_layers(self, embeddings: Tensor, positions: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         next_input = self.history.begin()
-        positions = self.embed_positions(positions).to(embeddings.dtype)
-        x = next_input(self.embed_dropout(embeddings + positions))
+        x = next_input(self.embed_dropout(embeddings + positions.to(embeddings.dtype)))
         for layer in self.layers:
             x = next_input(layer(x, *args, **kwargs))
         return self.layer_norm(x)
@@ -197,7 +196,7 @@ class AdminEncoder(AdminStack):
     ) -> BaseModelOutput:
         """Encode ids [B, S] (or embeddings [B, S, d]) under a mask [B, S]; returns states [B, S, d]."""
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
-        positions = position_ids(embeddings, attention_mask)
+        positions = self.embed_positions(embeddings, attention_mask)
         mask = create_bidirectional_mask(self.config, embeddings, attention_mask)
         return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs))
 
@@ -233,7 +232,7 @@ class AdminDecoder(AdminStack):
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         past = past_key_values.get_seq_length() if past_key_values is not None else 0
-        positions = position_ids(embeddings, attention_mask, past)
+        positions = self.embed_positions(embeddings, attention_mask, past)
         self_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         causal_mask = create_causal_mask(self.config, embeddings, attention_mask, self_cache)
         cross_mask = create_bidirectional_mask(

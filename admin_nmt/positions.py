@@ -48,11 +48,9 @@ class SinusoidalPositions(nn.Module):
         table = build(self.config.max_position_embeddings, self.config.d_model)
         return torch.cat([torch.zeros_like(table[:1]), table])
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """[B, L] row numbers of [`position_ids`] → [B, L, d], in float32 whatever the model's type."""
-        if rows.shape[1] >= len(self.table):
-            limit = len(self.table) - 1
-            raise ValueError(
-                f"{rows.shape[1]} tokens are more than max_position_embeddings, {limit}: split the sentence"
-            )
-        return self.table[rows]
+    def forward(self, embeddings: Tensor, attention_mask: Tensor | None = None, past: int | Tensor = 0) -> Tensor:
+        """Positions [B, L, d], or [1, L, d] without a mask, of the arguments of [`position_ids`]."""
+        length, limit = past + embeddings.shape[1], len(self.table) - 1
+        if isinstance(length, int) and length > limit:  # a static cache, whose `past` is a tensor, has its own limit
+            raise ValueError(f"{length} tokens are more than max_position_embeddings, {limit}: split the sentence")
+        return self.table[position_ids(embeddings, attention_mask, past)]

@@ -1,15 +1,20 @@
 """ω of ADMIN, measured on one batch (Liu et al. 2020, *Very Deep Transformers*, section 3)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from .modeling_admin import AdminForConditionalGeneration, AdminStack
-from .residual import ScaledPostNorm
+from .loss import IGNORED
+
+if TYPE_CHECKING:
+    from .modeling_admin import AdminForConditionalGeneration, AdminStack
+    from .residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
 SEED = 1
@@ -55,7 +60,7 @@ def profile_omega(
     if missing:
         raise ValueError(f"the profiling batch lacks {', '.join(sorted(missing))}")
     labels = batch["labels"]
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": labels != -100}
+    masks = {"encoder": batch["attention_mask"].bool(), "decoder": labels != IGNORED}
     if not all(mask.any() for mask in masks.values()):
         raise ValueError("the profiling batch holds no token that is not padding")
     measure = _UnitProfile if mode == "unit" else _ReferenceProfile

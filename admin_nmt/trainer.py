@@ -45,6 +45,7 @@ class AdminTrainer(Seq2SeqTrainer):
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
+        ValueError: one process has several GPUs.
         DivergedError: by `train`, before an update that is not finite.
     """
 
@@ -66,6 +67,11 @@ class AdminTrainer(Seq2SeqTrainer):
     ) -> None:
         kwargs.setdefault("data_collator", Seq2SeqCollator(model.config.pad_token_id))
         super().__init__(model, args, processing_class=processing_class, **kwargs)
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"one process has {args.n_gpu} GPUs; start one process a GPU: accelerate launch --num_processes "
+                f"{args.n_gpu} SCRIPT, or show it a single one with CUDA_VISIBLE_DEVICES=0"
+            )
         self.target_tokenizer = target_tokenizer or processing_class
         # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
@@ -205,6 +211,7 @@ class AdminTrainer(Seq2SeqTrainer):
                 self.model,
                 self.target_tokenizer,
                 part,
+                language=args.target_language,
                 max_tokens=args.max_tokens,
                 progress=progress,
                 **search | options,
@@ -219,9 +226,14 @@ class AdminTrainer(Seq2SeqTrainer):
 
 
 def is_profiling_wanted(config: PreTrainedConfig) -> bool:
-    """Whether a model still has to take its ω from a batch."""
-    rule = getattr(config, "omega_rule", None)
-    return getattr(config, "variant", None) == "admin" and rule in PROFILING_MODES and not config.omega_profiled
+    """Whether a model still has to take its ω from a batch.
+
+    One that `from_pretrained` has loaded keeps the ω that its weights were trained with, also where that was never
+    profiled because a plain Trainer trained it.
+    """
+    if getattr(config, "variant", None) != "admin" or config.name_or_path:
+        return False
+    return config.omega_rule in PROFILING_MODES and not config.omega_profiled
 
 
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:

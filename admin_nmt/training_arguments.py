@@ -31,8 +31,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     generation_length_penalty: float = field(
         default=1.0, metadata={"help": "Hypothesis scores are divided by length to this power."}
     )
-    average_last: int = field(
-        default=0, metadata={"help": "Average the last n checkpoints when training is over; 0 for none."}
+    target_language: str | None = field(
+        default=None, metadata={"help": "Two-letter code; BLEU splits zh, ja and ko with a tokeniser of their own."}
     )
     learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
     lr_scheduler_type: SchedulerType | str = field(
@@ -45,6 +45,10 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is not finite."})
     # The Trainer copies this into the saved configuration, where it must say that generation may use a cache.
     use_cache: bool = field(default=True, metadata={"help": "What saved configurations say about the cache."})
+    # Otherwise early stopping would count from zero again whenever a run is resumed.
+    restore_callback_states_from_checkpoint: bool = field(
+        default=True, metadata={"help": "Early stopping counts on after a resume, with the patience it began with."}
+    )
     # All parameters of these models take part in every step, so DDP need not search the graph for unused ones.
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
 
@@ -59,9 +63,4 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}, but the model smooths its own loss; "
                 "set label_smoothing in the model's configuration"
-            )
-        if self.save_total_limit is not None and self.save_total_limit < self.average_last:
-            raise ValueError(
-                f"save_total_limit={self.save_total_limit} deletes checkpoints that average_last={self.average_last} "
-                "needs; raise save_total_limit"
             )

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+from admin_nmt.averaging import average_checkpoints
 
 
 def checkpoint(output_dir: Path, step: int, **tensors: Tensor) -> Path:
@@ -108,43 +107,3 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
 def test_nothing_to_average_is_refused() -> None:
     with pytest.raises(ValueError, match="no checkpoint to average"):
         average_checkpoints([])
-
-
-def test_last_checkpoints_go_by_number(tmp_path: Path) -> None:
-    for step in (900, 1000, 20, 1500):
-        checkpoint(tmp_path, step)
-    (tmp_path / "checkpoint-best").mkdir()
-    (tmp_path / "checkpoint-9000").write_text("a file, not a checkpoint")
-    assert [folder.name for folder in last_checkpoints(tmp_path, 3)] == [
-        "checkpoint-900", "checkpoint-1000", "checkpoint-1500",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("n", [0, 3])
-def test_more_checkpoints_than_there_are_is_refused(tmp_path: Path, n: int) -> None:
-    for step in (1, 2):
-        checkpoint(tmp_path, step)
-    with pytest.raises(ValueError, match=f"has 2 checkpoints, not {n}"):
-        last_checkpoints(tmp_path, n)
-
-
-def evaluated_run(output_dir: Path, bleu: dict[int, float]) -> None:
-    log = [{"step": step, "eval_bleu": value, "eval_loss": -value} for step, value in bleu.items()]
-    for step in bleu:
-        folder = checkpoint(output_dir, step)
-        (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "loss": 5.0}, *log]}))
-
-
-def test_best_checkpoints_go_by_metric(tmp_path: Path) -> None:
-    evaluated_run(tmp_path, {100: 30.0, 200: 41.0, 300: 41.0, 1000: 35.0})
-    best = [folder.name for folder in best_checkpoints(tmp_path, 3)]
-    assert best == ["checkpoint-300", "checkpoint-200", "checkpoint-1000"]
-    by_loss = best_checkpoints(tmp_path, 3, metric="eval_loss", greater_is_better=False)
-    assert [folder.name for folder in by_loss] == best
-
-
-def test_a_checkpoint_without_the_metric_is_named(tmp_path: Path) -> None:
-    evaluated_run(tmp_path, {100: 30.0, 200: 41.0})
-    checkpoint(tmp_path, 150)
-    with pytest.raises(ValueError, match="no eval_bleu for checkpoint-150"):
-        best_checkpoints(tmp_path, 1)

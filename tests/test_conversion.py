@@ -136,6 +136,13 @@ def test_missing_and_unexpected_keys_are_listed(checkpoint):
     assert unexpected == "model.decoder.layers.0.adapter.weight"
 
 
+def test_missing_arguments_are_named(checkpoint):
+    state, args = checkpoint
+    del args["dropout"], args["decoder_ffn_embed_dim"]
+    with pytest.raises(ConversionError, match="missing arguments: decoder_ffn_embed_dim, dropout"):
+        convert_fairseq(state, args)
+
+
 def test_missing_embedding_is_named(checkpoint):
     state, args = checkpoint
     del state["decoder.embed_tokens.weight"]
@@ -197,7 +204,7 @@ def translate(model: AdminForConditionalGeneration, source: list[int], kwargs: d
     )
     limit = int(kwargs.get("max_len_a", 0) * len(source) + kwargs["max_len_b"])
     config.max_new_tokens = limit + 1
-    processors = LogitsProcessorList([SentenceLengthLimit(torch.tensor([limit]), EOS)])
+    processors = LogitsProcessorList([SentenceLengthLimit(torch.tensor([limit]), [EOS])])
     ids = torch.tensor([source])
     output = model.generate(
         input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config, logits_processor=processors

@@ -65,6 +65,31 @@ def test_a_model_that_never_ends_stops_at_the_limit_of_each_sentence(model, sour
     assert [len(ids) for ids in outputs] == [LENGTH_FACTOR * len(source) + LENGTH_OFFSET for source in sources]
 
 
+@pytest.mark.parametrize("most", [3, 25])
+def test_the_callers_limit_holds_besides_that_of_each_sentence(model, sources, most):
+    outputs = generate_ids(model, sources, num_beams=2, max_new_tokens=most, sequence_bias={(EOS,): -50.0})
+    own = [LENGTH_FACTOR * len(source) + LENGTH_OFFSET for source in sources]
+    assert [len(ids) for ids in outputs] == [min(most, limit) for limit in own]
+
+
+def test_any_of_several_end_tokens_ends_a_sentence(model, sources):
+    ends = [EOS, 5]
+    outputs = generate_ids(model, sources, num_beams=2, eos_token_id=ends)
+    assert outputs != generate_ids(model, sources, num_beams=2)
+    assert not any(set(ends) & set(ids) for ids in outputs)
+    never = {(end,): -50.0 for end in ends}
+    limited = generate_ids(model, sources, num_beams=2, eos_token_id=ends, max_new_tokens=4, sequence_bias=never)
+    assert [len(ids) for ids in limited] == [4] * len(sources)
+
+
+def test_early_stopping_is_the_default_that_a_caller_may_change(model, sources, monkeypatch):
+    seen, search = [], type(model).generate
+    monkeypatch.setattr(type(model), "generate", lambda self, **kwargs: seen.append(kwargs) or search(self, **kwargs))
+    generate_ids(model, sources[:1], num_beams=2)
+    generate_ids(model, sources[:1], num_beams=2, early_stopping=False)
+    assert [kwargs["generation_config"].early_stopping for kwargs in seen] == [True, False]
+
+
 def test_leaves_model_and_settings_as_they_were(model, sources):
     model.train()
     model.generation_config.num_beams = 3

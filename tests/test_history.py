@@ -79,8 +79,38 @@ def test_two_passes_before_their_backward_do_not_meet(network):
 def test_second_backward_is_refused(network):
     loss = run(network(), torch.randn(2, 3, WIDTH, dtype=torch.float64)).sum()
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated before"):
+    with pytest.raises(RuntimeError, match="once for each forward pass"):
         loss.backward()
+
+
+def test_backward_from_the_middle_of_the_stack_is_refused(network):
+    next_input = network()["history"].begin()
+    loss = next_input(torch.randn(2, 3, WIDTH, dtype=torch.float64)).sum()
+    with pytest.raises(RuntimeError, match="must start from the stack's output"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("combination", ["_buffered", "_stacked"])
+def test_autocast_leaves_the_combination_in_the_type_of_its_input(network, monkeypatch, combination, device):
+    monkeypatch.setattr(history_module, "_buffered", getattr(history_module, combination))
+    network = network()
+    network["layers"] = nn.ModuleList(nn.Identity() for _ in range(LAYERS))
+    network, embedding = network.float().to(device), torch.randn(3, 4, WIDTH, device=device)
+    expected = run(network, embedding)
+    with torch.autocast(device, torch.bfloat16):
+        assert torch.equal(run(network, embedding), expected)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_autocast_leaves_the_gradients_alone(network, device):
+    network = network()
+    network["layers"] = nn.ModuleList(nn.Identity() for _ in range(LAYERS))
+    network, embedding = network.float().to(device), torch.randn(3, 4, WIDTH, device=device)
+    expected = value_and_gradients(network, embedding)
+    with torch.autocast(device, torch.bfloat16):
+        found = value_and_gradients(network, embedding)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_initial_weights(tiny_config, variant):

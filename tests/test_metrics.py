@@ -93,10 +93,11 @@ def test_score_is_cased_and_of_raw_text():
     assert "|case:mixed|" in score(HYPOTHESES, REFERENCES)["bleu_signature"]
 
 
-def test_score_takes_another_tokeniser():
+def test_score_takes_the_tokeniser_of_the_language():
     hypotheses, references = ["我喜欢读书和写字。"], ["我喜欢看书和写字。"]
-    chinese = score(hypotheses, references, tokenize="zh")
+    chinese = score(hypotheses, references, "zh")
     assert "|tok:zh|" in chinese["bleu_signature"]
+    assert score(HYPOTHESES, REFERENCES, "de") == score(HYPOTHESES, REFERENCES)
     assert chinese["bleu"] > score(hypotheses, references)["bleu"]
 
 

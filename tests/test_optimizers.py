@@ -10,8 +10,6 @@ from transformers import get_scheduler
 from admin_nmt.trainer import optimizer_settings
 from admin_nmt.training_arguments import AdminTrainingArguments
 
-pytestmark = pytest.mark.shared
-
 
 @pytest.fixture(scope="module")
 def misc(shared) -> tuple[dict, dict]:
@@ -50,6 +48,18 @@ def trajectory(misc, name: str, optimizer_name: str, tmp_path, held: int = 0) ->
     return torch.stack(ours), tensors[f"optim.{name}.traj"]
 
 
+@pytest.mark.parametrize(("name", "direction"), [("adam", [1.0, -1.0]), ("radam", [3.0, -0.5])])
+def test_first_update_by_hand(tmp_path, name, direction):
+    """p·(1 − lr·decay) − lr·d: d is the gradient's sign with Adam, the gradient itself while RAdam does not adapt."""
+    start, gradient = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -0.5])
+    optimizer = new_optimizer(arguments(tmp_path, optimizer=name, learning_rate=0.1), start, weight_decay=0.2)
+    parameter = optimizer.param_groups[0]["params"][0]
+    parameter.grad = gradient
+    optimizer.step()
+    torch.testing.assert_close(parameter.detach(), start * (1 - 0.1 * 0.2) - 0.1 * torch.tensor(direction))
+
+
+@pytest.mark.shared
 def test_adam(misc, tmp_path):
     """fairseq's Adam decouples weight decay from the gradient, which torch calls AdamW.
 
@@ -59,6 +69,7 @@ def test_adam(misc, tmp_path):
     torch.testing.assert_close(ours, theirs, atol=5e-6, rtol=0)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["radam_b98", "radam_b999"])
 def test_radam(misc, tmp_path, name):
     """While N_sma < 5, fairseq only decays the weights and torch takes a step of momentum; then they are the same."""
@@ -68,6 +79,7 @@ def test_radam(misc, tmp_path, name):
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["radam_b98", "radam_b999"])
 def test_first_updates_of_radam_differ(misc, tmp_path, name):
     """We keep torch's momentum steps: during warmup the rate is so small that the five of them do not matter."""
@@ -76,6 +88,7 @@ def test_first_updates_of_radam_differ(misc, tmp_path, name):
     assert (ours[4] - theirs[4]).abs().max() > 0.01
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(("name", "tolerance"), [("neg", 0), ("wmt", 1e-7), ("small", 1e-7)])
 def test_inverse_square_root_schedule(misc, tmp_path, name, tolerance):
     """fairseq can start its warmup at a rate of 1e-7; ours starts at 0, as fairseq's does with `warmup_init_lr` -1."""

@@ -34,7 +34,7 @@ def test_rows_behind_cached_positions():
 
 def test_padding_reads_zeros(tiny_config):
     positions = SinusoidalPositions(tiny_config())
-    rows = positions(torch.tensor([[0, 1, 2]]))
+    rows = positions(torch.empty(1, 3, 16), torch.tensor([[0, 1, 1]]))
     torch.testing.assert_close(rows[0], torch.cat([torch.zeros(1, 16), marian_sinusoids(2, 16)]))
 
 
@@ -54,3 +54,9 @@ def test_too_long_a_sentence_is_named(tiny_model, source, target):
     model = tiny_model(max_position_embeddings=6)
     with pytest.raises(ValueError, match="7 tokens are more than max_position_embeddings, 6"):
         model(torch.full((1, source), 5), decoder_input_ids=torch.full((1, target), 5))
+
+
+def test_generating_past_the_table_is_named(tiny_model):
+    model = tiny_model(max_position_embeddings=6)
+    with pytest.raises(ValueError, match="7 tokens are more than max_position_embeddings, 6"):
+        model.generate(torch.full((1, 3), 5), min_new_tokens=8, max_new_tokens=8)

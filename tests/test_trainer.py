@@ -12,7 +12,7 @@ from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2
 
 from admin_nmt import AdminForConditionalGeneration, evaluation, trainer
 from admin_nmt.batching import Seq2SeqCollator, TokenBatchSampler
-from admin_nmt.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard
+from admin_nmt.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
 from admin_nmt.evaluation import mean_nll, pair_lengths
 from admin_nmt.generation import generate_ids
 from admin_nmt.metrics import score
@@ -154,6 +154,17 @@ def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, mo
     assert resumed.config.omega_profiled == fields.get("omega_profiled", False)
 
 
+def test_a_loaded_model_keeps_the_omega_that_its_weights_were_trained_with(new_model, arguments, tmp_path, monkeypatch):
+    """A plain trainer trains with the closed form, and leaves a model that was never profiled."""
+    monkeypatch.setattr(trainer, "profile_omega", None)
+    new_model().save_pretrained(tmp_path)
+    model = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    assert not model.config.omega_profiled
+    before = {name: tensor.clone() for name, tensor in model.named_buffers() if name.endswith("omega")}
+    AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()
+    assert {name: model.get_buffer(name)[0].item() for name in before} == {n: t[0].item() for n, t in before.items()}
+
+
 def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(new_model, arguments):
     model = new_model(omega_rule="profile_reference", dropout=0.1)
     run = AdminTrainer(model, arguments(), train_dataset=random_ids(14))
@@ -230,6 +241,13 @@ def test_translations_are_scored_as_plain_text(tiny_model, arguments, tokenizer)
     assert metrics["eval_bleu_signature"].startswith("nrefs:1|case:mixed")
 
 
+def test_bleu_takes_the_tokeniser_of_the_target_language(tiny_model, arguments, tokenizer):
+    args, data = arguments(eval_bleu=True, target_language="zh"), text_pairs(tokenizer, 2)
+    model = tiny_model(vocab_size=len(tokenizer))
+    metrics = AdminTrainer(model, args, eval_dataset=data, processing_class=tokenizer).evaluate()
+    assert "|tok:zh|" in metrics["eval_bleu_signature"]
+
+
 def test_bleu_takes_the_raw_references(tiny_model, arguments, tokenizer, monkeypatch):
     data = text_pairs(tokenizer, 6)
     shouted = data.map(lambda pair: {"target": pair["target"].upper()})
@@ -259,6 +277,22 @@ def test_early_stopping_and_best_checkpoint_follow_bleu(new_model, arguments, to
     assert run.state.best_metric == run.state.log_history[1]["eval_bleu"]
 
 
+def test_patience_counts_on_across_a_resume(new_model, arguments):
+    data = random_ids(6)
+    steps = {f"{name}_strategy": "steps" for name in ("eval", "save")} | {"eval_steps": 1, "save_steps": 1}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "learning_rate": 0.0, "max_steps": 50}
+
+    def run(*callbacks: TrainerCallback) -> AdminTrainer:
+        patience = EarlyStoppingCallback(early_stopping_patience=4)
+        args, datasets = arguments(**steps, **best), {"train_dataset": data, "eval_dataset": data}
+        return AdminTrainer(new_model(), args, **datasets, callbacks=[patience, *callbacks])
+
+    run(StopAfter(3)).train()
+    resumed = run()
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 5
+
+
 class KeepWeights(TrainerCallback):
     """Keeps the weights of the last update."""
 
@@ -275,6 +309,14 @@ def test_stops_before_an_update_that_is_not_finite(new_model, arguments):
         run.train()
     assert str(Path(args.output_dir) / "checkpoint-2") in str(error.value)
     torch.testing.assert_close(model.state_dict(), keep.weights, rtol=0, atol=0)
+
+
+def test_a_checkpoint_that_was_cut_off_is_not_the_last_good_one(tmp_path):
+    for step in (2, 4):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{}")
+    error = diverged(5, math.nan, math.nan, 0.1, str(tmp_path))
+    assert str(error).endswith(f"The last good checkpoint is {tmp_path / 'checkpoint-2'}.")
 
 
 def test_divergence_before_the_first_checkpoint_says_so(new_model, arguments):
@@ -326,12 +368,18 @@ def test_checkpoint_has_tokenizers_and_says_that_a_cache_may_be_used(new_model, 
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; choose one of radam, adam"),
         ({"max_tokens": 0}, "max_tokens is 0"),
         ({"label_smoothing_factor": 0.1}, "set label_smoothing in the model's configuration"),
-        ({"save_total_limit": 2, "average_last": 5}, "raise save_total_limit"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, fields, message):
     with pytest.raises(ValueError, match=message):
         arguments(**fields)
+
+
+def test_several_gpus_in_one_process_are_refused(new_model, arguments):
+    args = arguments()
+    args._n_gpu = 2
+    with pytest.raises(ValueError, match="one process has 2 GPUs; start one process a GPU: accelerate launch"):
+        AdminTrainer(new_model(), args)
 
 
 def test_missing_lengths_are_named(new_model, arguments):

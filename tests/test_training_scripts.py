@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
-from recipe import load_recipe
 
 from admin_nmt import AdminConfig
 from admin_nmt.phrasebook import phrasebook
+from recipe import load_recipe
 
 TRAINING = Path(__file__).parents[1] / "training"
 RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
@@ -41,8 +42,9 @@ def recipe_file(tmp_path_factory) -> Path:
         "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
         | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.1, "max_position_embeddings": 128},
         "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 2, "eval_strategy": "steps"}
-        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "average_last": 2, "generation_num_beams": 2}
+        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
         | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5},
+        "evaluation": {"average_last": 5, "num_beams": 2},
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
@@ -64,7 +66,7 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
-    assert len(results["chosen"]["valid"]) == 2  # the best checkpoint and the average
+    assert "average of the last 2 checkpoints" in results["chosen"]["valid"]  # five were asked for, two were there
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
@@ -103,6 +105,14 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
     )
 
 
+def test_a_wrong_value_is_one_line(recipe_file, tmp_path):
+    result = run("train.py", recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", check=False)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("error: ") or "error: " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "'foo' is not one of" in result.stderr
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipes_name_fields_that_exist(path):
     recipe = load_recipe(path)
@@ -112,7 +122,7 @@ def test_recipes_name_fields_that_exist(path):
 
 
 def test_overrides(recipe_file):
-    recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1.0e-3"])
+    recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
     assert (recipe.model["variant"], recipe.training["learning_rate"]) == ("pre_ln", 1e-3)
 
 
@@ -124,6 +134,12 @@ def test_overrides(recipe_file):
         (["--modle.variant", "admin"], "unknown field modle"),
         (["--model.variant"], "has no value"),
         (["variant", "admin"], "is no override"),
+        (["--data", "corpus.tsv"], "data: holds 'corpus.tsv' where fields"),
+        (
+            ["--training.early_stopping_patience", "3", "--training.metric_for_best_model", "null"],
+            "needs metric_for_best",
+        ),
+        (["--training.save_total_limit", "2"], "save_total_limit 2 deletes checkpoints"),
     ],
 )
 def test_a_wrong_override_is_named(recipe_file, overrides, message):
@@ -138,23 +154,43 @@ def test_a_damaged_recipe_is_named(tmp_path):
         load_recipe(path)
 
 
-@pytest.mark.slow
-def test_two_processes(recipe_file, tmp_path):
-    """`accelerate launch` on two processes trains, folds and scores."""
-    command = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--cpu",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-    ]
-    command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += [str(TRAINING / "train.py"), str(recipe_file), "--output_dir", str(tmp_path / "run")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
+    """`accelerate launch` on two processes: JSONL data, a vocabulary for each side, no validation set."""
+    recipe = yaml.safe_load(recipe_file.read_text()) | {"output_dir": str(tmp_path / "run")}
+    recipe["data"] = {"root": str(tmp_path), "cache_dir": str(tmp_path / "cache")}
+    for split, pairs in phrasebook(200, 1, 15).items():
+        lines = [json.dumps({"source": source, "target": target}) for source, target in pairs]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        if split != "valid":
+            recipe["data"][split] = {"source": f"{split}.jsonl"}
+    recipe["tokenizer"] = {"vocab_size": 300, "joint": False}
+    recipe["training"] = {"max_tokens": 256, "max_steps": 2, "save_strategy": "no"}
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe | {"evaluation": {"num_beams": 1}}))
+    launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", str(TRAINING / "train.py"), str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert result.returncode == 0, result.stderr[-3000:]
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_sentences"] == 20
+    assert "training on 2 processes" in result.stdout
     assert result.stdout.count("[5/5]") == 1
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_sentences"] == 15
+    assert (tmp_path / "run" / "standard" / "target_tokenizer" / "tokenizer.json").exists()
+
+
+def test_a_killed_run_goes_on(recipe_file, tmp_path):
+    folder = tmp_path / "run"
+    overrides = ["--output_dir", str(folder), "--training.max_steps", "30", "--training.eval_bleu", "false"]
+    overrides += ["--training.metric_for_best_model", "eval_loss"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(TRAINING / "train.py"), str(recipe_file), *overrides]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (folder / "checkpoint-3" / "trainer_state.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    changed = run("train.py", recipe_file, *overrides, "--model.variant", "pre_ln", check=False)
+    assert "other settings of model" in changed.stderr
+    printed = run("train.py", recipe_file, *overrides).stdout
+    assert f"going on from {folder}" in printed
+    assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30

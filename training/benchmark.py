@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from recipe import Prepared, Recipe, build_trainer, prepare
 from torch import Tensor
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -34,6 +33,7 @@ from transformers import (
 
 from admin_nmt.batching import TokenBatchSampler
 from admin_nmt.evaluation import pair_lengths
+from recipe import Prepared, Recipe, build_trainer, prepare
 
 
 @dataclass

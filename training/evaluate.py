@@ -6,16 +6,14 @@ References are taken as they are, translations are detokenised text; the numbers
 """
 
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from transformers import HfArgumentParser
 
 from admin_nmt import Translator
 from admin_nmt.data import load_parallel, tokenize
 from admin_nmt.evaluation import mean_nll
 from admin_nmt.metrics import score, tokenized_bleu
+from cli import parse, run
 
 
 @dataclass
@@ -31,10 +29,7 @@ class Arguments:
 
 
 def main() -> None:
-    argv = sys.argv[1:]
-    if argv and not argv[0].startswith("-"):
-        argv = ["--model", *argv]
-    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses(argv)
+    args = parse(Arguments, __doc__)
     pairs = load_parallel(args.source, args.target)
     translator = Translator.from_pretrained(
         args.model, max_tokens=args.max_tokens, num_beams=args.num_beams, length_penalty=args.length_penalty
@@ -43,16 +38,15 @@ def main() -> None:
     references = pairs["target"][:]
     if args.output:
         Path(args.output).write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
-    results = score(translations, references)
+    results = score(translations, references, args.language)
     results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, args.language)
-    data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer)
-    results["nll"] = mean_nll(translator.model, data, max_tokens=args.max_tokens, progress=True)
     results["sentences"] = len(pairs)
+    positions = translator.model.config.max_position_embeddings
+    data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
+    results["nll"] = mean_nll(translator.model, data, max_tokens=args.max_tokens, progress=True)
+    results["nll_sentences"] = len(data)  # those that the model's positions have room for
     print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,6 +1,6 @@
 """Pictures of training runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,16 @@ def plot_curve(history: History, path: Path) -> None:
     save(figure, path)
 
 
-def plot_runs(runs: Mapping[str, History], name: str, ylabel: str, title: str, path: Path) -> None:
-    """The logged value `name` of several runs over updates; a run that diverged ends in a cross."""
+def plot_runs(
+    runs: Mapping[str, History], name: str, ylabel: str, title: str, path: Path, diverged: Collection[str] = ()
+) -> None:
+    """The logged value `name` of several runs over updates; those that diverged end in a cross."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for index, (run, history) in enumerate(runs.items()):
         steps, values = series(history, name)
         style = {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index % len(STYLES)]}
         axes.plot(steps, values, label=run, linewidth=1.8, **style)
-        if any("diverged" in row for row in history) and steps:
+        if run in diverged and steps:
             axes.plot(steps[-1:], values[-1:], marker="x", markersize=9, color=style["color"])
     axes.set(xlabel="updates", ylabel=ylabel, title=title)
     axes.grid(alpha=0.3)

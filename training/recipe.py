@@ -1,12 +1,16 @@
 """A recipe: one YAML file that says what is trained on which data, and the steps from it to a trainer."""
 
 import json
-from dataclasses import dataclass, field, fields
+import re
+import tempfile
+from dataclasses import asdict, dataclass, field, fields
+from datetime import timedelta
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from accelerate import PartialState
 from datasets import Dataset, DatasetDict
@@ -15,8 +19,9 @@ from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_see
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.cleaning import format_counts
 from admin_nmt.data import SPLITS, load_corpora, tokenize
+from admin_nmt.evaluation import pair_lengths
 from admin_nmt.phrasebook import write_phrasebook
-from admin_nmt.tokenization import load_tokenizers, save_tokenizers, train_tokenizer
+from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 
 BUILTIN = {"phrasebook": write_phrasebook}
 
@@ -28,20 +33,31 @@ class Recipe:
     Args:
         output_dir: folder of the run: checkpoints, logs, results.
         data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.load_corpora` reads them, or `builtin`, the
-            name of a corpus that is made here; besides `root`, where files are looked up, `cache_dir`, and
-            `max_length`, the most tokens of a training sentence.
+            name of a corpus that is made here; besides `root`, the folder of all files, `cache_dir`, and `max_length`,
+            the most tokens of a training sentence.
         tokenizer: `vocab_size` of a new BPE and whether it is `joint`, or `path`, a folder that holds tokenizers.
-        model: fields of `AdminConfig`; `from_pretrained`, a folder or repository to start from.
+        model: fields of `AdminConfig`; `attn_implementation`; `from_pretrained`, a folder or repository to start from.
         training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.
-        languages: [source, target], for the output.
+        evaluation: of the finished model: `average_last` checkpoints, `num_beams`, `length_penalty`.
+        languages: [source, target], for scores and output.
     """
 
     output_dir: str
     data: dict[str, Any]
-    tokenizer: dict[str, Any] = field(default_factory=lambda: {"vocab_size": 8000})
+    tokenizer: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
+    evaluation: dict[str, Any] = field(default_factory=dict)
     languages: list[str] = field(default_factory=lambda: ["en", "de"])
+
+
+class RecipeLoader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects."""
+
+
+RecipeLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
@@ -51,9 +67,10 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         ValueError: naming the file or the override that is wrong.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), RecipeLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: is not valid YAML: {error}") from error
+    _check_mapping(values, str(path))
     overrides = overrides or []
     if len(overrides) % 2:
         raise ValueError(f"{overrides[-1]}: has no value; write --section.field value")
@@ -64,27 +81,57 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         place = values
         for section in sections:
             place = place.setdefault(section, {})
-        place[last] = yaml.safe_load(text)
+            _check_mapping(place, name)
+        place[last] = yaml.load(text, RecipeLoader)
     return _checked(values, path)
 
 
+def _check_mapping(value: Any, where: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: holds {value!r} where fields with values belong")
+
+
 def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
-    """A recipe with no field that nobody reads."""
+    """A recipe with no field that nobody reads, and none that contradicts another."""
     known = {
         "": {f.name for f in fields(Recipe)},
         "tokenizer": {"vocab_size", "joint", "path"},
         "model": {f.name for f in fields(AdminConfig)} | {"attn_implementation", "from_pretrained"},
         "training": {f.name for f in fields(AdminTrainingArguments)} | {"early_stopping_patience"},
+        "evaluation": {"average_last", "num_beams", "length_penalty"},
     }
     for section, names in known.items():
-        unknown = set(values.get(section, {}) if section else values) - names
+        content = values.get(section, {}) if section else values
+        _check_mapping(content, f"{path}: {section}")
+        unknown = set(content) - names
         if unknown:
             where = f"{section}." if section else ""
-            raise ValueError(f"{path}: unknown field {where}{sorted(unknown)[0]}; known are {', '.join(sorted(names))}")
+            raise ValueError(f"{path}: unknown field {where}{min(unknown)}; known are {', '.join(sorted(names))}")
     missing = {"output_dir", "data"} - set(values)
     if missing:
         raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}")
-    return Recipe(**values)
+    _check_mapping(values["data"], f"{path}: data")
+    for split in set(SPLITS) & set(values["data"]):
+        _check_mapping(values["data"][split], f"{path}: data.{split}")
+    if not {"train", "builtin"} & set(values["data"]):
+        raise ValueError(f"{path}: data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
+    recipe = Recipe(**values)
+    _check_selection(recipe, path)
+    return recipe
+
+
+def _check_selection(recipe: Recipe, path: str | Path) -> None:
+    """Whether early stopping and averaging find what they need."""
+    training, average_last = recipe.training, recipe.evaluation.get("average_last", 0)
+    if "early_stopping_patience" in training and not training.get("metric_for_best_model"):
+        raise ValueError(f"{path}: training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
+    needed = average_last + bool(training.get("load_best_model_at_end"))
+    limit = training.get("save_total_limit")
+    if limit is not None and limit < needed:
+        raise ValueError(
+            f"{path}: training.save_total_limit {limit} deletes checkpoints that evaluation.average_last "
+            f"{average_last} needs; set it to {needed} or more"
+        )
 
 
 def say(message: str) -> None:
@@ -104,33 +151,36 @@ class Prepared:
 
 
 def prepare(recipe: Recipe) -> Prepared:
-    """Load, clean and tokenise the corpora; every step is cached and done by one process first."""
+    """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first."""
     spec = dict(recipe.data)
-    cache = Path(spec.pop("cache_dir", "runs/cache"))
+    cache, builtin, root = Path(spec.pop("cache_dir", "runs/cache")), spec.pop("builtin", None), spec.pop("root", None)
     max_length = spec.pop("max_length", 256)
-    root = Path(spec.pop("root", "."))
-    builtin = spec.pop("builtin", None)
-    with PartialState().main_process_first():
+    with PartialState().local_main_process_first():
         if builtin is not None:
             spec |= _write_builtin(builtin, cache)
-        for corpus in (spec[split] for split in SPLITS if split in spec):
-            corpus |= {side: _below(root, corpus[side]) for side in ("source", "target") if side in corpus}
+        if root is not None:
+            spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
         corpora, counts = load_corpora(spec, cache_dir=cache)
         say(format_counts(counts))
-        source, target = _tokenizers(recipe.tokenizer, corpora["train"], cache)
+        source, target = _tokenizers(recipe, corpora["train"], cache)
         data = {}
         for split, pairs in corpora.items():
             longest = max_length if split == "train" else None
             data[split] = tokenize(pairs, source, target, max_length=longest, cache_dir=cache)
-    dropped = len(corpora["train"]) - len(data["train"])
-    counts = counts | {"too many tokens": dropped}
-    say(f"vocabulary {len(source)}; " + ", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
+    counts = counts | {"too many tokens": len(corpora["train"]) - len(data["train"])}
+    say(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
+    say(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts)
 
 
-def _below(root: Path, name: str) -> str:
-    """`name` below `root` where that is a file; else as it is, for it may name a dataset."""
-    return str(root / name) if (root / name).is_file() else name
+def start_processes() -> None:
+    """Join the other processes, with patience: preparing a large corpus takes one of them hours."""
+    PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
+
+
+def _below(root: str, corpus: dict[str, Any]) -> dict[str, Any]:
+    """The corpus with its files below `root`."""
+    return corpus | {side: str(Path(root) / corpus[side]) for side in ("source", "target") if side in corpus}
 
 
 def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
@@ -145,20 +195,24 @@ def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def _tokenizers(settings: dict[str, Any], train: Dataset, cache: Path) -> tuple[Any, Any]:
-    """The tokenizers at `path`, or new ones, which are kept by what they were trained on."""
-    if "path" in settings:
-        return load_tokenizers(settings["path"])
+def _tokenizers(recipe: Recipe, train: Dataset, cache: Path) -> tuple[Any, Any]:
+    """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
+    settings = recipe.tokenizer
+    existing = settings.get("path", recipe.model.get("from_pretrained"))
+    if existing is not None:
+        return load_tokenizers(existing)
     vocab_size, joint = settings.get("vocab_size", 8000), settings.get("joint", True)
     key = sha256(json.dumps([train._fingerprint, vocab_size, joint]).encode()).hexdigest()[:16]
     folder = cache / f"tokenizer-{key}"
-    if not (folder / "tokenizer.json").exists():
-        sides = train["source"], train["target"]
-        if joint:
-            tokenizer = train_tokenizer(chain(*sides), vocab_size, text_count=2 * len(train))
-            save_tokenizers(folder, tokenizer)
-        else:
-            save_tokenizers(folder, *(train_tokenizer(side, vocab_size, text_count=len(train)) for side in sides))
+    if not folder.exists():
+        sides = [chain(train["source"], train["target"])] if joint else [train["source"], train["target"]]
+        tokenizers = [train_tokenizer(side, vocab_size) for side in sides]
+        if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
+            sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
+            raise ValueError(f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach")
+        temporary = tempfile.mkdtemp(dir=cache)
+        save_tokenizers(temporary, *tokenizers)
+        Path(temporary).rename(folder)
     return load_tokenizers(folder)
 
 
@@ -166,23 +220,40 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     """A new model of the recipe's configuration, or the one to start from."""
     settings = dict(recipe.model)
     attention = settings.pop("attn_implementation", None)
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
     if (start := settings.pop("from_pretrained", None)) is not None:
-        return AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
-    source, target = len(prepared.source_tokenizer), len(prepared.target_tokenizer)
-    joint = prepared.source_tokenizer is prepared.target_tokenizer
-    settings.setdefault("share_encoder_decoder_embeddings", joint)
-    config = AdminConfig(vocab_size=source, decoder_vocab_size=target, **settings)
-    return AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
+        model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
+    else:
+        settings.setdefault("share_encoder_decoder_embeddings", source is target)
+        config = AdminConfig(vocab_size=len(source), decoder_vocab_size=len(target), **settings)
+        model = AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
+    check_tokenizer(source, model.config)
+    check_tokenizer(target, model.config, target=True)
+    return model
+
+
+def _check_lengths(prepared: Prepared, positions: int) -> None:
+    for split in ("train", "valid"):
+        if split in prepared.data:
+            longest = max(int(lengths.max()) for lengths in pair_lengths(prepared.data[split]))
+            if longest > positions:
+                raise ValueError(
+                    f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
+                    f"{positions}; raise that, or lower data.max_length for training sentences"
+                )
 
 
 def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     """The trainer of a recipe, model included, from its seed."""
-    settings = dict(recipe.training)
+    settings = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
+    settings |= recipe.training
     patience = settings.pop("early_stopping_patience", None)
     args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings)
     set_seed(args.seed)
+    model = build_model(recipe, prepared)
+    _check_lengths(prepared, model.config.max_position_embeddings)
     return AdminTrainer(
-        build_model(recipe, prepared),
+        model,
         args,
         train_dataset=prepared.data["train"],
         eval_dataset=prepared.data.get("valid"),
@@ -190,3 +261,19 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
         target_tokenizer=prepared.target_tokenizer,
         callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
     )
+
+
+def claim_folder(recipe: Recipe) -> None:
+    """Leave the recipe in its output folder; refuse to go on there with other data, another tokenizer or model."""
+    path = Path(recipe.output_dir) / "recipe.yaml"
+    if path.exists():
+        earlier = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
+        for section in ("data", "tokenizer", "model"):
+            if earlier[section] != getattr(recipe, section):
+                raise ValueError(
+                    f"{path.parent} holds a run with other settings of {section}: choose another output_dir"
+                )
+    if PartialState().is_main_process:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(asdict(recipe), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    PartialState().wait_for_everyone()

@@ -12,15 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from finish import average_or_best, export, test_scores
-from plot import plot_curve
-from recipe import Recipe, build_trainer, load_recipe, prepare, say
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
-from admin_nmt.divergence import DivergedError
+from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.profiling import residual_blocks
+from cli import run
+from finish import average_or_best, export, test_scores
+from plot import plot_curve
+from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
 
 
 class ReportOmega(TrainerCallback):
@@ -39,11 +39,11 @@ class ReportOmega(TrainerCallback):
 def train(trainer: AdminTrainer, recipe: Recipe) -> None:
     """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
     folder = Path(recipe.output_dir)
-    checkpoint = get_last_checkpoint(str(folder)) if folder.is_dir() else None
-    if checkpoint:
-        say(f"      going on from {checkpoint}")
+    checkpoints = complete_checkpoints(folder)
+    if checkpoints:
+        say(f"      going on from {checkpoints[-1]}")
     try:
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=str(checkpoints[-1]) if checkpoints else None)
     finally:
         if trainer.is_world_process_zero():
             plot_curve(trainer.state.log_history, folder / "curve.png")
@@ -56,6 +56,8 @@ def main() -> None:
     folder = Path(recipe.output_dir)
     if (folder / "results.json").exists():
         sys.exit(f"{folder} holds a finished run: remove it, or choose another folder with --output_dir")
+    start_processes()
+    claim_folder(recipe)
     say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
     prepared = prepare(recipe)
     trainer = build_trainer(recipe, prepared)
@@ -63,25 +65,25 @@ def main() -> None:
     config = trainer.model.config
     size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
     depth = f"{config.encoder_layers}-{config.decoder_layers}"
-    say(f"[2/5] training: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
+    where = f" on {trainer.args.world_size} processes" if trainer.args.world_size > 1 else ""
+    say(f"[2/5] training{where}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
     train(trainer, recipe)
-    say(f"      checkpoints: {folder}, curve: {folder / 'curve.png'}")
+    minutes = sum(row.get("train_runtime", 0.0) for row in trainer.state.log_history) / 60
+    say(f"      {minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
     say("[3/5] choosing weights on the validation set")
-    chosen = average_or_best(trainer, folder / "final")
+    chosen = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
     say(f"      {chosen['kind']}: {folder / 'final'}")
-    trainer.accelerator.wait_for_everyone()
+    say("[4/5] folding ω into a stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
-        say("[4/5] folding ω into a stock model and checking that it computes the same")
-        standard = export(folder / "final", folder / "standard")
-        say("[5/5] test set, beam search with the exported model")
-        results = {"chosen": chosen} | test_scores(standard, prepared.data.get("test"), recipe.languages[1])
+        export(folder / "final", folder / "standard")
+    trainer.accelerator.wait_for_everyone()
+    standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
+    say(f"[5/5] test set, beam search with {standard}")
+    results = {"chosen": chosen, "train_minutes": minutes} | test_scores(standard, prepared.data.get("test"), recipe)
+    if trainer.is_world_process_zero():
         (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        say(f"      results: {folder / 'results.json'}")
-        say(f'translate: python training/translate.py {standard} --text "..."')
+    say(f'      results: {folder / "results.json"}\ntranslate: python training/translate.py {standard} --text "..."')
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, FileNotFoundError, DivergedError) as error:
-        sys.exit(f"error: {error}")
+    run(main)

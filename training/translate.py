@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformers import HfArgumentParser
-
 from admin_nmt import Translator
 from admin_nmt.parallel_text import decode_lines, read_lines
+from cli import parse, run
 
 
 @dataclass
@@ -51,10 +50,7 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    argv = sys.argv[1:]
-    if argv and not argv[0].startswith("-"):
-        argv = ["--model", *argv]
-    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses(argv)
+    args = parse(Arguments, __doc__)
     translator = Translator.from_pretrained(
         args.model, max_tokens=args.max_tokens, num_beams=args.num_beams, length_penalty=args.length_penalty
     )
@@ -69,7 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -9,7 +9,6 @@ that diverges is recorded as such.
 
 import json
 import platform
-import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,12 +16,13 @@ from typing import Any
 
 import torch
 import transformers
-from plot import plot_runs
-from recipe import Prepared, Recipe, build_trainer, prepare
 from transformers import HfArgumentParser
 
 from admin_nmt.configuration_admin import VARIANTS
 from admin_nmt.divergence import DivergedError
+from cli import run as run_script
+from plot import plot_runs
+from recipe import Prepared, Recipe, build_trainer, prepare
 
 REPORTED = 25  # updates over which the table's last NLL is averaged
 
@@ -83,7 +83,8 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     """The results as a Markdown table."""
     rows = ["| variant | parameters | training NLL at the end | validation NLL |", "|---|---|---|---|"]
     for variant, facts in results.items():
-        last = [row["nll"] for row in facts["history"] if row["step"] > facts["history"][-1]["step"] - REPORTED]
+        steps = [row["step"] for row in facts["history"]]
+        last = [row["nll"] for row in facts["history"] if row["step"] > steps[-1] - REPORTED]
         end = "diverged" if "diverged" in facts else f"{sum(last) / len(last):.2f}"
         size = f"{facts['parameters'] / 1e6:.1f}M"
         rows.append(f"| {variant} | {size} | {end} | {facts['valid_nll']:.2f} |")
@@ -95,7 +96,8 @@ def report(args: Arguments, results: dict[str, dict[str, Any]], folder: Path) ->
     depth = f"{args.encoder_layers}-{args.decoder_layers}"
     histories = {variant: facts["history"] for variant, facts in results.items()}
     title = f"Multi30k En-De, {depth} layers, width 128, seed {args.seed}"
-    plot_runs(histories, "nll", "training NLL (nats per token)", title, folder / "nll.png")
+    diverged = {variant for variant, facts in results.items() if "diverged" in facts}
+    plot_runs(histories, "nll", "training NLL (nats per token)", title, folder / "nll.png", diverged)
     settings = asdict(recipe(replace(args, data="multi30k"), "VARIANT"))
     facts = {"settings": settings, "torch": torch.__version__, "transformers": transformers.__version__}
     (folder / "results.json").write_text(json.dumps(facts | {"results": results}, indent=1) + "\n")
@@ -114,7 +116,8 @@ def main() -> None:
     prepared = prepare(recipe(args, "admin"))
     results: dict[str, dict[str, Any]] = {}
     for variant in args.variants:
-        stored = Path(args.runs) / variant / f"facts-{args.updates}-{args.seed}.json"
+        depth = f"{args.encoder_layers}-{args.decoder_layers}"
+        stored = Path(args.runs) / variant / f"facts-{depth}-{args.updates}-{args.seed}.json"
         if not stored.exists():
             facts = run(args, variant, prepared)
             stored.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(f"error: {error}")
+    run_script(main)
