@@ -85,11 +85,12 @@ def _generate_batch(model: PreTrainedModel, inputs: dict[str, Tensor], config: G
     longest = model.config.max_position_embeddings - 1
     limits = (LENGTH_FACTOR * lengths + LENGTH_OFFSET).clamp_(max=min(longest, config.max_new_tokens or longest))
     eos = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
+    config = copy.copy(config)
+    config.max_new_tokens = int(limits.max()) + 1
     generate: Any = model.generate
     output = generate(
         **{name: tensor.to(model.device) for name, tensor in inputs.items()},
         generation_config=config,
-        max_new_tokens=int(limits.max()) + 1,
         logits_processor=LogitsProcessorList([SentenceLengthLimit(limits.to(model.device), eos)]),
     )
     ends = {*eos, model.config.pad_token_id}

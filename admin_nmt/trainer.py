@@ -96,7 +96,7 @@ class AdminTrainer(Seq2SeqTrainer):
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory,
+            pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
             persistent_workers=args.dataloader_persistent_workers,
             prefetch_factor=args.dataloader_prefetch_factor,
         )
@@ -125,6 +125,11 @@ class AdminTrainer(Seq2SeqTrainer):
         elif is_profiling_wanted(config):
             self.profile()
         return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Makes no update beyond the last: the Trainer, resuming from there, would make one before it looks."""
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
 
     def profile(self) -> None:
         """Measures ω on one batch of random training pairs, the same on every process."""

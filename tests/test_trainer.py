@@ -110,7 +110,7 @@ def test_plain_seq2seq_trainer_makes_the_same_gradient(new_model, tmp_path, accu
 
 @pytest.mark.parametrize(
     ("update", "fields"),
-    [(1, {}), (5, {}), (7, {}), (4, {"gradient_accumulation_steps": 2}), (6, {"optimizer": "adam"})],
+    [(1, {}), (5, {}), (7, {}), (9, {}), (4, {"gradient_accumulation_steps": 2}), (6, {"optimizer": "adam"})],
 )
 def test_interrupted_run_ends_like_the_straight_one_bit_for_bit(new_model, arguments, update, fields):
     data, args = random_ids(14), arguments(max_steps=9, **fields)

@@ -194,3 +194,7 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     printed = run("train.py", recipe_file, *overrides).stdout
     assert f"going on from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30
+    weights = (folder / "final" / "model.safetensors").read_bytes()
+    (folder / "results.json").unlink()  # as if it was killed after the last update
+    run("train.py", recipe_file, *overrides)
+    assert (folder / "final" / "model.safetensors").read_bytes() == weights

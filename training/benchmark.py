@@ -12,8 +12,11 @@ compare the ratios.
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,9 +33,11 @@ from transformers import (
     Seq2SeqTrainingArguments,
     TrainerCallback,
 )
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from admin_nmt.batching import TokenBatchSampler
 from admin_nmt.evaluation import pair_lengths
+from cli import run
 from recipe import Prepared, Recipe, build_trainer, prepare
 
 
@@ -58,9 +63,9 @@ class Shape:
 
 
 SHAPES = {
-    "6-6": Shape(6, 6, 512, 2048, 8, 8),
-    "4-4": Shape(4, 4, 128, 256, 4, 40),
-    "30-6": Shape(30, 6, 256, 1024, 4, 8),
+    "6-6": Shape(6, 6, 512, 2048, 8, 4),
+    "4-4": Shape(4, 4, 128, 256, 4, 24),
+    "30-6": Shape(30, 6, 256, 1024, 4, 4),
 }
 SYSTEMS = ("ours", "stock grouped", "stock random")
 
@@ -111,34 +116,41 @@ def ours(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: i
 
 
 def stock(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
-    """Seq2SeqTrainer on MarianMTModel; one epoch of a random part, for grouping puts the longest batches first."""
-    tokenizer, data = prepared.source_tokenizer, prepared.data["train"]
+    """Seq2SeqTrainer on MarianMTModel, on a sample of the batches that it would make of all the data."""
+    tokenizer = prepared.source_tokenizer
     vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "eos_token_id": 0}
     config = MarianConfig(**shape.fields(), **vocabulary, decoder_start_token_id=tokenizer.pad_token_id, dropout=0.1,
                           scale_embedding=True, activation_function="relu")  # fmt: skip
     model = MarianMTModel(config)
-    batch_size = pairs_per_batch(data, args.max_tokens)
-    part = data.shuffle(seed=seed).select(range(min(len(data), batch_size * shape.updates)))
+    data = prepared.data["train"].select_columns(["input_ids", "labels"])
+    batches = stock_batches(prepared.data["train"], args.max_tokens, seed, grouped)
+    chosen = Random(seed).sample(batches, shape.updates)
     arguments = Seq2SeqTrainingArguments(
         **common(folder, seed),
-        per_device_train_batch_size=batch_size,
+        per_device_train_batch_size=len(batches[0]),
         num_train_epochs=1,
         label_smoothing_factor=0.1,
-        train_sampling_strategy="group_by_length" if grouped else "random",
+        train_sampling_strategy="sequential",
     )
-    columns = part.select_columns(["input_ids", "labels"])
-    return Seq2SeqTrainer(
-        model, arguments, train_dataset=columns, data_collator=DataCollatorForSeq2Seq(tokenizer, model)
-    )
+    part = data.select([index for batch in chosen for index in batch])
+    return Seq2SeqTrainer(model, arguments, train_dataset=part, data_collator=DataCollatorForSeq2Seq(tokenizer, model))
 
 
-def pairs_per_batch(data: Dataset, max_tokens: int) -> int:
-    """Mean number of pairs in a batch of ours."""
-    return round(len(data) / len(TokenBatchSampler(*pair_lengths(data), max_tokens, seed=0)))
+def stock_batches(data: Dataset, max_tokens: int, seed: int, grouped: bool) -> list[list[int]]:
+    """Full batches of an epoch, by the code that `train_sampling_strategy` uses; as many pairs each as ours hold."""
+    lengths = pair_lengths(data)
+    size = round(len(data) / len(TokenBatchSampler(*lengths, max_tokens, seed=0)))
+    generator = torch.Generator().manual_seed(seed)
+    if grouped:
+        order = get_length_grouped_indices(lengths[0].tolist(), size, generator=generator)
+    else:
+        order = torch.randperm(len(data), generator=generator).tolist()
+    return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
 
 
-def measure(system: str, shape: Shape, args: Arguments, prepared: Prepared, seed: int) -> float:
+def measure(system: str, name: str, args: Arguments, seed: int) -> float:
     """Target tokens a second of one system."""
+    shape, prepared = SHAPES[name], prepare(Recipe("", corpora(args)))
     with TemporaryDirectory() as folder:
         if system == "ours":
             trainer = ours(shape, args, prepared, folder, seed)
@@ -149,6 +161,17 @@ def measure(system: str, shape: Shape, args: Arguments, prepared: Prepared, seed
         trainer.add_callback(watch)
         trainer.train()
     return watch.tokens / watch.seconds
+
+
+def corpora(args: Arguments) -> dict[str, Any]:
+    """The training data of the recipe."""
+    return {"root": args.data, "train": {"source": "train.en.gz", "target": "train.de.gz"}}
+
+
+def alone(*arguments: Any) -> float:
+    """`measure` in a process of its own: settings of the memory allocator outlive a trainer."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
 
 
 def table(speeds: dict[str, dict[str, list[float]]]) -> str:
@@ -166,24 +189,25 @@ def table(speeds: dict[str, dict[str, list[float]]]) -> str:
 
 def main() -> None:
     (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
-    corpora = {"root": args.data, "train": {"source": "train.en.gz", "target": "train.de.gz"}}
-    prepared = prepare(Recipe("", corpora))
+    unknown = set(args.shapes) - set(SHAPES)
+    if unknown:
+        raise ValueError(f"shapes: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
+    folder = Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
     speeds: dict[str, dict[str, list[float]]] = {}
     for name in args.shapes:
         speeds[name] = {system: [] for system in SYSTEMS}
         for seed in range(args.rounds):
             for system in SYSTEMS:
-                speed = measure(system, SHAPES[name], args, prepared, seed)
+                speed = alone(system, name, args, seed)
                 speeds[name][system].append(speed)
                 print(f"{name} round {seed + 1}: {system} {speed:,.0f} target tokens a second", flush=True)
-    folder = Path(args.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    machine = {"threads": torch.get_num_threads(), "torch": torch.__version__}
-    facts = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, **machine, "tokens_per_second": speeds}
-    (folder / "throughput.json").write_text(json.dumps(facts, indent=1) + "\n")
-    (folder / "throughput.md").write_text(table(speeds))
+        facts = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": torch.get_num_threads()}
+        facts |= {"torch": torch.__version__, "tokens_per_second": speeds}
+        (folder / "throughput.json").write_text(json.dumps(facts, indent=1) + "\n")
+        (folder / "throughput.md").write_text(table(speeds))
     print(table(speeds))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
