@@ -31,9 +31,14 @@ def one_process(tmp_path_factory) -> dict:
     return train_and_evaluate(tmp_path_factory.mktemp("one_process"), accumulation=2)
 
 
+def moved_weights(found: dict) -> dict[str, torch.Tensor]:
+    """All but the biases of the keys: softmax takes their gradient away, and Adam scales what rounding leaves of it."""
+    return {name: weight for name, weight in found["weights"].items() if not name.endswith("k_proj.bias")}
+
+
 def test_trains_the_same_weights(one_process, two_processes):
     for found in two_processes:
-        torch.testing.assert_close(found["weights"], one_process["weights"], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(moved_weights(found), moved_weights(one_process), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(torch.tensor(found["log"]), torch.tensor(one_process["log"]), rtol=1e-4, atol=1e-5)
 
 
