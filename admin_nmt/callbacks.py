@@ -59,12 +59,13 @@ class TokenMeter:
             self._start += time.perf_counter() - start
 
     def read(self, accelerator: Any) -> dict[str, float]:
-        """Mean NLL in nats per token where the model gives it, and tokens per second; then starts again from zero."""
+        """Target tokens, their number a second, and their NLL in nats where the model gives it; then starts from zero."""
         tokens, now = float(self.tokens), time.perf_counter()
         readings: dict[str, float] = {}
         if tokens and self._start is not None:
             if torch.is_tensor(self.nll):
                 readings["nll"] = float(accelerator.reduce(self.nll, "sum")) / tokens
+            readings["target_tokens"] = tokens
             readings["target_tokens_per_second"] = tokens / (now - self._start)
         self._start = now
         self._reset()

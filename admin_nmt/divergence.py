@@ -9,7 +9,11 @@ MAX_OVERFLOWS = 20
 
 
 class DivergedError(RuntimeError):
-    """The gradient is not finite; the weights are those of the last good update."""
+    """The gradient of `update` is not finite; the weights are those of the last good update."""
+
+    def __init__(self, message: str, update: int) -> None:
+        super().__init__(message)
+        self.update = update
 
 
 class DivergenceGuard:
@@ -39,5 +43,6 @@ def diverged(update: int, loss: float, norm: float, learning_rate: float, output
         f"training diverged at update {update}: loss {loss:.4g}, gradient norm {norm:.4g}, learning rate "
         f"{learning_rate:.3g}. The update was not made. Try a lower learning_rate, a longer warmup_steps, bf16 "
         "instead of fp16, or variant 'admin' if the model is a deep post-LN one. "
-        + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet.")
+        + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet."),
+        update,
     )

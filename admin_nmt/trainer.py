@@ -171,7 +171,7 @@ class AdminTrainer(Seq2SeqTrainer):
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the plain NLL per token and the speed in target tokens to the entries about training."""
+        """Adds the plain NLL per token, the target tokens and their number a second to the entries about training."""
         super().log(logs | self.meter.read(self.accelerator) if "loss" in logs else logs, start_time)
 
     def evaluate(

@@ -62,7 +62,7 @@ def test_train_leaves_a_stock_model_and_results(finished):
     results = json.loads((folder / "results.json").read_text())
     assert results["test_sentences"] == 20
     assert results["test"]["bleu_signature"] in printed
-    assert "profiled on one batch, encoder: 1.00" in printed
+    assert "ω (profiled), encoder: 1.00" in printed
     assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20

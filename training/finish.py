@@ -1,5 +1,6 @@
 """What follows training: averaging checkpoints, folding, scoring the test set."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -50,16 +51,18 @@ def merit(scores: dict[str, float]) -> float:
     return scores.get("eval_bleu", -scores.get("eval_loss", 0.0))
 
 
-def export(folder: Path, target: Path) -> None:
-    """Write the stock model of a trained one; where there is none, say why."""
+def export(folder: Path, target: Path) -> dict[str, Any]:
+    """Write the stock model of a trained one; gives its class and error, or says why there is none."""
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
     model = AdminForConditionalGeneration.from_pretrained(folder)
     source_tokenizer, target_tokenizer = load_tokenizers(folder)
     try:
-        export_standard(model, source_tokenizer, target, target_tokenizer)
+        stock = export_standard(model, source_tokenizer, target, target_tokenizer)
         say(f"      {target}")
+        return {"class": type(stock).__name__} | json.loads((target / "export.json").read_text())
     except (ExportError, FoldingError) as error:
         say(f"      no stock model: {error}")
+        return {"refused": str(error)}
 
 
 def test_scores(model: Path, test: Dataset | None, recipe: Recipe) -> dict[str, Any]:
@@ -71,7 +74,8 @@ def test_scores(model: Path, test: Dataset | None, recipe: Recipe) -> dict[str, 
     }
     references, language = test["target"][:], recipe.languages[1]
     translations = Translator.from_pretrained(model, **search).translate(test["source"][:], progress=True)
-    (model.parent / "test.hyp").write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+    for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
+        (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = score(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     say(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']}), chrF {scores['chrf']:.2f}")

@@ -40,6 +40,7 @@ class Recipe:
         training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.
         evaluation: of the finished model: `average_last` checkpoints, `num_beams`, `length_penalty`.
         languages: [source, target], for scores and output.
+        card: what only the author knows, for the model card: `license`, `dataset_name`, `dataset_type`, `note`.
     """
 
     output_dir: str
@@ -49,6 +50,7 @@ class Recipe:
     training: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, Any] = field(default_factory=dict)
     languages: list[str] = field(default_factory=lambda: ["en", "de"])
+    card: dict[str, str] = field(default_factory=dict)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -99,6 +101,7 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
         "model": {f.name for f in fields(AdminConfig)} | {"attn_implementation", "from_pretrained"},
         "training": {f.name for f in fields(AdminTrainingArguments)} | {"early_stopping_patience"},
         "evaluation": {"average_last", "num_beams", "length_penalty"},
+        "card": {"license", "dataset_name", "dataset_type", "note"},
     }
     for section, names in known.items():
         content = values.get(section, {}) if section else values

@@ -16,8 +16,9 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.checkpoints import complete_checkpoints
-from admin_nmt.profiling import residual_blocks
+from admin_nmt.divergence import DivergedError
 from cli import run
+from facts import divergence_facts, omega_facts, run_facts, write_results
 from finish import average_or_best, export, test_scores
 from plot import plot_curve
 from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
@@ -27,13 +28,11 @@ class ReportOmega(TrainerCallback):
     """Says which ω the run starts with, measured or not."""
 
     def on_train_begin(self, *args: Any, model: AdminForConditionalGeneration, **kwargs: Any) -> None:
-        config = model.config
-        if not config.has_omega:
-            return
-        origin = "profiled on one batch" if config.omega_profiled else "in closed form"
-        for name, stack in (("encoder", model.model.encoder), ("decoder", model.model.decoder)):
-            omega = [f"{block.omega.mean():.2f}" for block in residual_blocks(stack)]
-            say(f"      ω {origin}, {name}: {' '.join(omega if len(omega) <= 12 else [*omega[:6], '…', *omega[-6:]])}")
+        facts = omega_facts(model)
+        for stack in ("encoder", "decoder") if facts else ():
+            omega = [f"{mean:.2f}" for mean in facts[stack]]
+            shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
+            say(f"      ω ({facts['origin']}), {stack}: {shown}")
 
 
 def train(trainer: AdminTrainer, recipe: Recipe) -> None:
@@ -54,7 +53,7 @@ def main() -> None:
         sys.exit(__doc__)
     recipe = load_recipe(sys.argv[1], sys.argv[2:])
     folder = Path(recipe.output_dir)
-    if (folder / "results.json").exists():
+    if (folder / "results.json").exists() and json.loads((folder / "results.json").read_text())["status"] == "finished":
         sys.exit(f"{folder} holds a finished run: remove it, or choose another folder with --output_dir")
     start_processes()
     claim_folder(recipe)
@@ -67,21 +66,26 @@ def main() -> None:
     depth = f"{config.encoder_layers}-{config.decoder_layers}"
     where = f" on {trainer.args.world_size} processes" if trainer.args.world_size > 1 else ""
     say(f"[2/5] training{where}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
-    train(trainer, recipe)
-    minutes = sum(row.get("train_runtime", 0.0) for row in trainer.state.log_history) / 60
-    say(f"      {minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
+    try:
+        train(trainer, recipe)
+    except DivergedError as error:
+        if trainer.is_world_process_zero():
+            write_results(folder, divergence_facts(error) | run_facts(recipe, prepared, trainer))
+        raise
+    results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
+    say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
     say("[3/5] choosing weights on the validation set")
-    chosen = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
-    say(f"      {chosen['kind']}: {folder / 'final'}")
+    results["chosen"] = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
+    say(f"      {results['chosen']['kind']}: {folder / 'final'}")
     say("[4/5] folding ω into a stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
-        export(folder / "final", folder / "standard")
+        results["export"] = export(folder / "final", folder / "standard")
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
     say(f"[5/5] test set, beam search with {standard}")
-    results = {"chosen": chosen, "train_minutes": minutes} | test_scores(standard, prepared.data.get("test"), recipe)
+    results |= test_scores(standard, prepared.data.get("test"), recipe)
     if trainer.is_world_process_zero():
-        (folder / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_results(folder, results)
     say(f'      results: {folder / "results.json"}\ntranslate: python training/translate.py {standard} --text "..."')
 
 

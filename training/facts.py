@@ -1,0 +1,119 @@
+"""The facts of a run: what its results.json, and with it the model card, the tables and the plots are made of."""
+
+import json
+import platform
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer
+from admin_nmt.divergence import DivergedError
+from admin_nmt.profiling import residual_blocks
+from recipe import Prepared, Recipe
+
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
+SHAPE = (
+    "variant", "encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim",
+    "encoder_attention_heads", "decoder_attention_heads", "vocab_size", "decoder_vocab_size",
+)  # fmt: skip
+SETTINGS = ("seed", "optimizer", "learning_rate", "warmup_steps", "max_tokens", "gradient_accumulation_steps")
+
+
+def run_facts(recipe: Recipe, prepared: Prepared, trainer: AdminTrainer) -> dict[str, Any]:
+    """What is known when training has ended, well or not."""
+    return {
+        "recipe": asdict(recipe),
+        "data": {
+            "filters": prepared.counts,
+            "sizes": {split: len(part) for split, part in prepared.data.items()},
+        },
+        "model": model_facts(trainer.accelerator.unwrap_model(trainer.model)),
+        "omega": omega_facts(trainer.accelerator.unwrap_model(trainer.model)),
+        "training": training_facts(trainer),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "commit": commit(),
+        "history": trainer.state.log_history,
+    }
+
+
+def model_facts(model: AdminForConditionalGeneration) -> dict[str, Any]:
+    """Shape and size; a tied parameter counts once."""
+    config = model.config
+    return {name: getattr(config, name) for name in SHAPE} | {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "config": config.to_diff_dict(),
+    }
+
+
+def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
+    """Where ω came from, and its mean in each sublayer of both stacks."""
+    config = model.config
+    if not config.has_omega:
+        return None
+    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
+    means = {name: [float(block.omega.mean()) for block in residual_blocks(stack)] for name, stack in stacks.items()}
+    return {"origin": "profiled" if config.omega_profiled else config.omega_rule, "trained": config.train_omega} | means
+
+
+def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
+    """Settings and effort; the minutes are those of all legs of a run that was resumed, without its evaluations."""
+    args, history = trainer.args, trainer.state.log_history
+    logged = [row for row in history if "target_tokens" in row]
+    tokens = sum(row["target_tokens"] for row in logged)
+    seconds = sum(row["target_tokens"] / row["target_tokens_per_second"] for row in logged)
+    return {name: getattr(args, name) for name in SETTINGS} | {
+        "label_smoothing": trainer.model.config.label_smoothing,
+        "updates": trainer.state.global_step,
+        "minutes": seconds / 60,
+        "evaluation_minutes": sum(row.get("eval_runtime", 0.0) for row in history) / 60,
+        "target_tokens": int(tokens),
+        "tokens_per_second": tokens / seconds if seconds else None,
+        "peak_memory_gb": peak_memory(trainer.args.device) / 1e9,
+        "processes": args.world_size,
+        "threads": torch.get_num_threads(),
+        "device": device_name(trainer.args.device),
+        "precision": "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32",
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the GPU's tensors, or of the whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def commit() -> str | None:
+    """The commit of this code, "+" after it if files differ from it; None outside a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def divergence_facts(error: DivergedError) -> dict[str, Any]:
+    """The entries of a run that had to stop."""
+    return {"status": "diverged", "diverged": {"update": error.update, "reason": str(error)}}
+
+
+def write_results(folder: Path, results: dict[str, Any]) -> None:
+    """Write results.json in one step, so that it is there whole or not at all."""
+    temporary = folder / "results.json.tmp"
+    temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(folder / "results.json")
