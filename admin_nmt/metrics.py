@@ -1,36 +1,67 @@
-"""Translation quality: one BLEU everywhere, on detokenised text, with its signature.
+"""Translation quality, in one place for training, evaluation, model cards and comparisons.
 
-The trainer, the evaluation script and the model cards all call `score`. `tokenized_bleu` exists only to stand beside
-published numbers that were computed on lower-cased, tokenised text.
+`score` is what they all report: sacreBLEU's BLEU, chrF and TER on detokenised text, each with its signature.
+`tokenized_bleu` exists only to stand beside published numbers that were computed on tokenised text. `all_scores` adds
+it, METEOR and, where it is installed, COMET.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from .comet import comet
+from .meteor import corpus_meteor
 
-def score(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> dict[str, float | str]:
-    """Corpus BLEU and chrF of detokenised translations against raw references, as sacreBLEU's command line gives them.
+Scores = dict[str, float | str]
+
+
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], language: str | None = None, *, with_ter: bool = True
+) -> Scores:
+    """Corpus BLEU, chrF and TER of detokenised translations against raw references, as sacreBLEU's command gives them.
 
     Args:
         hypotheses: translations as a reader would see them.
         references: the untouched reference of each hypothesis.
-        language: two-letter code of the target language. As on the command line, BLEU splits "zh", "ja" and "ko" with
-            sacreBLEU's tokeniser for them, every other language with "13a".
+        language: two-letter code of the target language, for BLEU's tokeniser.
+        with_ter: also TER, which takes seconds for a thousand sentences and minutes where they are long.
 
     Returns:
-        `bleu` and `chrf`, from 0 to 100 and cased, and `bleu_signature` and `chrf_signature`.
+        `bleu`, `chrf` (0 to 100, cased) and `ter` (in per cent of the reference words, lower is better, not cased),
+        and of each its signature, as `bleu_signature` and so on.
     """
+    scores = bleu(hypotheses, references, language) | chrf(hypotheses, references)
+    return scores | ter(hypotheses, references) if with_ter else scores
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+    """`bleu` and `bleu_signature`, cased.
+
+    As on the command line, "zh", "ja" and "ko" are split with sacreBLEU's tokeniser for them, every other language
+    with "13a".
+    """
+    return _sacrebleu("bleu", BLEU(trg_lang=language or ""), hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+    """`chrf` and `chrf_signature`, cased."""
+    return _sacrebleu("chrf", CHRF(), hypotheses, references)
+
+
+def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+    """`ter` and `ter_signature`: edits, block shifts among them, per 100 reference words; case does not matter."""
+    return _sacrebleu("ter", TER(), hypotheses, references)
+
+
+def _sacrebleu(name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
     _check_paired(hypotheses, references)
-    bleu, chrf = BLEU(trg_lang=language or ""), CHRF()
-    return {
-        "bleu": bleu.corpus_score(hypotheses, [references]).score,
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": chrf.corpus_score(hypotheses, [references]).score,
-        "chrf_signature": str(chrf.get_signature()),
-    }
+    value = metric.corpus_score(hypotheses, [references]).score
+    return {name: float(value), f"{name}_signature": str(metric.get_signature())}
 
 
 def tokenized_bleu(
@@ -45,12 +76,57 @@ def tokenized_bleu(
         hypotheses: detokenised translations.
         references: the untouched reference of each hypothesis.
         language: two-letter code of the target language, for Moses.
-        lowercase: lower-case both sides first.
+        lowercase: lower-case both sides first, as multi-bleu.perl's option `-lc`.
     """
     _check_paired(hypotheses, references)
     tokens = [moses_tokenize(side, language, lowercase=lowercase) for side in (hypotheses, references)]
-    bleu = BLEU(tokenize="none", smooth_method="none", force=True)
-    return float(bleu.corpus_score(tokens[0], [tokens[1]]).score)
+    return float(BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(tokens[0], [tokens[1]]).score)
+
+
+def meteor(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Scores:
+    """METEOR (0 to 100) of lower-cased Moses tokens, as `admin_nmt.meteor` defines it; its name says the modules."""
+    _check_paired(hypotheses, references)
+    words, reference_words = (
+        [line.split() for line in moses_tokenize(lines, language)] for lines in (hypotheses, references)
+    )
+    name, value = corpus_meteor(words, reference_words, language)
+    return {name: value}
+
+
+def all_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    *,
+    sources: Sequence[str] | None = None,
+    comet_model: str | Path | None = None,
+) -> Scores:
+    """Every score there is, for comparing systems.
+
+    Args:
+        hypotheses: translations as a reader would see them.
+        references: the untouched reference of each hypothesis.
+        language: two-letter code of the target language.
+        sources: the sentence that each hypothesis translates; COMET needs them.
+        comet_model: a checkpoint file or a repository in the local cache, instead of COMET's default model.
+
+    Returns:
+        What `score` gives; `tokenized_bleu` and `tokenized_lowercase_bleu`; METEOR under the name of its modules, such
+        as `meteor_exact_stem`; and, given sources, `comet` and `comet_model` where COMET and its model are installed.
+
+    Raises:
+        ValueError: the sentences are not paired, or there are none.
+        OSError: `comet_model` or COMET's command is not on this machine, or the command failed.
+    """
+    if sources is not None and len(sources) != len(hypotheses):
+        raise ValueError(f"{len(hypotheses)} hypotheses against {len(sources)} sources: give one source each")
+    scores = score(hypotheses, references, language)
+    for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True)):
+        scores[name] = tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
+    scores |= meteor(hypotheses, references, language)
+    if sources is not None:
+        scores |= comet(sources, hypotheses, references, comet_model)
+    return scores
 
 
 def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool = True) -> list[str]:

@@ -1,4 +1,4 @@
-"""One BLEU: what sacreBLEU's command line says, and multi-bleu.perl's arithmetic for the tokenised one."""
+"""The scores: what sacreBLEU's command line says, and multi-bleu.perl's arithmetic for tokenised BLEU."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from admin_nmt.metrics import moses_tokenize, score, tokenized_bleu
+from admin_nmt.metrics import all_scores, meteor, moses_tokenize, score, tokenized_bleu
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -49,14 +49,16 @@ def german_test_set(shared):
 def command_line_scores(folder, hypotheses, references):
     for name, lines in (("hyp", hypotheses), ("ref", references)):
         (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    command = [sys.executable, "-m", "sacrebleu", folder / "ref", "-i", folder / "hyp", "-m", "bleu", "chrf", "-w", "9"]
+    options = ["-m", "bleu", "chrf", "ter", "--format", "json", "-w", "9"]
+    command = [sys.executable, "-m", "sacrebleu", folder / "ref", "-i", folder / "hyp", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def assert_equals_command_line(folder, hypotheses, references):
     ours = score(hypotheses, references)
-    for theirs, name in zip(command_line_scores(folder, hypotheses, references), ("bleu", "chrf"), strict=True):
+    assert len(ours) == 6
+    for theirs, name in zip(command_line_scores(folder, hypotheses, references), ("bleu", "chrf", "ter"), strict=True):
         assert ours[name] == pytest.approx(theirs["score"], abs=1e-8)
         assert ours[f"{name}_signature"] == theirs["signature"]
 
@@ -87,6 +89,18 @@ def test_score_equals_sacrebleu_command_line_on_multi30k(tmp_path, shared):
     assert_equals_command_line(tmp_path, perturbed(references), references)
 
 
+def test_score_without_ter_is_the_same_but_for_it():
+    whole, quick = score(HYPOTHESES, REFERENCES), score(HYPOTHESES, REFERENCES, with_ter=False)
+    assert list(quick) == ["bleu", "bleu_signature", "chrf", "chrf_signature"]
+    assert whole == quick | {name: whole[name] for name in ("ter", "ter_signature")}
+
+
+def test_ter_counts_a_moved_block_once():
+    words = ["a b c d e f g h", "d e f g h a b c"]
+    assert score(words[:1], words[1:])["ter"] == pytest.approx(100 / 8)
+    assert score(words, words)["ter"] == 0
+
+
 def test_score_is_cased_and_of_raw_text():
     assert score(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
     assert score([s.lower() for s in REFERENCES], REFERENCES)["bleu"] < 90
@@ -107,6 +121,42 @@ def test_tokenized_bleu_is_multi_bleu_on_moses_tokens(lowercase):
     ours = tokenized_bleu(HYPOTHESES, REFERENCES, "de", lowercase=lowercase)
     assert ours == pytest.approx(multi_bleu(*sides), abs=1e-9)
     assert 0 < ours < 100
+
+
+def odd_pairs():
+    """200 pairs of letters as words: many lines empty, of one token, without a match, much too long or too short."""
+    rng = random.Random(1)
+    references = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 15))) for _ in range(200)]
+    hypotheses = perturbed(references, 1)
+    for row in range(0, 200, 4):
+        odd = ("", "a", "x y z x y", references[row], references[row] * 3, references[row].upper(), "a b c")
+        hypotheses[row] = odd[row // 4 % 7]
+    return hypotheses, references
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_tokenized_bleu_is_multi_bleu_on_odd_lines(lowercase):
+    hypotheses, references = odd_pairs()
+    sides = [moses_tokenize(lines, "en", lowercase=lowercase) for lines in (hypotheses, references)]
+    ours = tokenized_bleu(hypotheses, references, "en", lowercase=lowercase)
+    assert 0 < ours < 100
+    assert ours == pytest.approx(multi_bleu(*sides), abs=1e-9)
+    for row in range(200):  # a line alone is mostly too short for 4-grams, or matches none
+        sides = [moses_tokenize([lines[row]], "en", lowercase=lowercase) for lines in (hypotheses, references)]
+        ours = tokenized_bleu(hypotheses[row : row + 1], references[row : row + 1], "en", lowercase=lowercase)
+        assert ours == pytest.approx(multi_bleu(*sides), abs=1e-9)
+
+
+def test_cased_tokenized_bleu_tells_case_apart():
+    shouted = [line.upper() for line in REFERENCES]
+    assert tokenized_bleu(shouted, REFERENCES, "de") > 50
+    assert tokenized_bleu(shouted, REFERENCES, "de", lowercase=False) == 0
+
+
+@pytest.mark.parametrize("hypotheses", [["", "", ""], ["a", "b", "c"], ["x y z v w", "", "x"]])
+def test_tokenized_bleu_of_nothing_in_common_is_zero(hypotheses):
+    references = ["a b c d e", "b c d e f", "c d e f g"]
+    assert tokenized_bleu(hypotheses, references, "en") == multi_bleu(hypotheses, references) == 0
 
 
 def test_tokenized_bleu_is_zero_without_a_common_4_gram():
@@ -131,7 +181,23 @@ def test_tokenized_bleu_is_multi_bleu_on_multi30k(shared):
     assert tokenized_bleu(hypotheses, references, "de") == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("measure", [score, lambda h, r: tokenized_bleu(h, r, "de")])
+def test_all_scores_are_each_score_under_its_name(monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no COMET
+    scores = all_scores(HYPOTHESES, REFERENCES, "de", sources=HYPOTHESES)
+    expected = score(HYPOTHESES, REFERENCES, "de") | meteor(HYPOTHESES, REFERENCES, "de")
+    expected["tokenized_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de", lowercase=False)
+    expected["tokenized_lowercase_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de")
+    assert scores == expected
+    assert 0 < scores["meteor_exact_stem"] < 100
+    with pytest.raises(ValueError, match="5 hypotheses against 1 sources"):
+        all_scores(HYPOTHESES, REFERENCES, "de", sources=["a"])
+
+
+def test_meteor_reads_words_as_moses_splits_them():
+    assert meteor(["Das Haus."], ["das Häuser."], "de") == {"meteor_exact_stem": pytest.approx(100 * (1 - 0.5 / 27))}
+
+
+@pytest.mark.parametrize("measure", [score, lambda h, r: tokenized_bleu(h, r, "de"), lambda h, r: meteor(h, r, "de")])
 def test_unpaired_or_no_sentences_are_refused(measure):
     with pytest.raises(ValueError, match="2 hypotheses against 1 references"):
         measure(["a", "b"], ["a"])

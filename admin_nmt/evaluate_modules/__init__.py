@@ -1,0 +1,35 @@
+"""The scores of `admin_nmt.metrics` as modules of Hugging Face's `evaluate`, loaded from this folder without the Hub.
+
+import evaluate
+from admin_nmt.evaluate_modules import NAMES, module_path
+
+evaluate.load(module_path("bleu")).compute(predictions=translations, references=references, language="de")
+evaluate.combine([module_path(name) for name in NAMES]).compute(...)
+"""
+
+from pathlib import Path
+
+import datasets
+import evaluate
+
+NAMES = ("bleu", "chrf", "ter", "tokenized_bleu", "meteor")
+
+
+def module_path(name: str) -> str:
+    """The file that `evaluate.load` takes for a score, one of `NAMES`."""
+    if name not in NAMES:
+        raise ValueError(f"no module {name!r}; there are {', '.join(NAMES)}")
+    return str(Path(__file__).with_name(f"{name}.py"))
+
+
+class TextMetric(evaluate.Metric):
+    """A score of translations, as text, against one reference each."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        text = datasets.Value("string")
+        return evaluate.MetricInfo(
+            description=self.__doc__ or "",
+            citation="",
+            inputs_description="predictions and references: one untokenised text each; language: two-letter code.",
+            features=datasets.Features({"predictions": text, "references": text}),
+        )

@@ -1,0 +1,13 @@
+"""Cased sacreBLEU; `language` chooses the tokeniser of "zh", "ja" and "ko"."""
+
+from collections.abc import Sequence
+
+from admin_nmt import evaluate_modules
+from admin_nmt.metrics import Scores, bleu
+
+
+class Bleu(evaluate_modules.TextMetric):
+    __doc__ = __doc__
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+        return bleu(predictions, references, language)

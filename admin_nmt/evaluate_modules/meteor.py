@@ -1,0 +1,13 @@
+"""METEOR of Banerjee and Lavie; the name of the result says which modules were at work."""
+
+from collections.abc import Sequence
+
+from admin_nmt import evaluate_modules
+from admin_nmt.metrics import Scores, meteor
+
+
+class Meteor(evaluate_modules.TextMetric):
+    __doc__ = __doc__
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str) -> Scores:
+        return meteor(predictions, references, language)

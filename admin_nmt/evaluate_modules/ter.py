@@ -1,0 +1,13 @@
+"""TER of sacreBLEU; `language` makes no difference."""
+
+from collections.abc import Sequence
+
+from admin_nmt import evaluate_modules
+from admin_nmt.metrics import Scores, ter
+
+
+class Ter(evaluate_modules.TextMetric):
+    __doc__ = __doc__
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+        return ter(predictions, references)

@@ -1,0 +1,16 @@
+"""BLEU of multi-bleu.perl on Moses tokens, cased and lower-cased."""
+
+from collections.abc import Sequence
+
+from admin_nmt import evaluate_modules
+from admin_nmt.metrics import Scores, tokenized_bleu
+
+
+class TokenizedBleu(evaluate_modules.TextMetric):
+    __doc__ = __doc__
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str) -> Scores:
+        return {
+            "tokenized_bleu": tokenized_bleu(predictions, references, language, lowercase=False),
+            "tokenized_lowercase_bleu": tokenized_bleu(predictions, references, language),
+        }

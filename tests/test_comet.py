@@ -1,0 +1,63 @@
+"""COMET through its own command: what it is given, what is read back, and nothing downloaded."""
+
+import sys
+
+import pytest
+
+from admin_nmt.comet import comet, local_checkpoint
+from admin_nmt.metrics import all_scores
+
+# Stands for `comet-score`, which needs an environment of its own: the share of equal words, and the options it saw.
+COMMAND = """#!{python}
+import json, os, pathlib, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if pathlib.Path(options["--model"]).read_text() != "weights":
+    sys.exit("Traceback\\nException: no such weights")
+assert os.environ["HF_HUB_OFFLINE"] == "1" and "PYTHONPATH" not in os.environ
+lines = [pathlib.Path(options[name]).read_text().splitlines() for name in ("-s", "-t", "-r")]
+segments = [dict(src=s, mt=t, ref=r, COMET=float(t == r)) for s, t, r in zip(*lines, strict=True)]
+pathlib.Path(options["--to_json"]).write_text(json.dumps({{options["-t"]: segments}}))
+"""
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    command = tmp_path / "comet-score"
+    command.write_text(COMMAND.format(python=sys.executable))
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    (tmp_path / "model.ckpt").write_text("weights")
+    return tmp_path / "model.ckpt"
+
+
+def test_scores_are_those_of_the_command_on_paired_lines(checkpoint):
+    hypotheses, references = ["a\nb", "c", "", "d"], ["a b", "c", "", "e"]
+    assert comet(["s"] * 4, hypotheses, references, checkpoint) == {"comet": 0.75, "comet_model": str(checkpoint)}
+    scores = all_scores(hypotheses, references, "de", sources=["s"] * 4, comet_model=checkpoint)
+    assert scores["comet"] == 0.75
+
+
+def test_failure_says_why(checkpoint):
+    checkpoint.write_text("rubbish")
+    with pytest.raises(OSError, match=r"comet-score failed with .*model\.ckpt: Exception: no such weights"):
+        comet(["s"], ["a"], ["a"], checkpoint)
+
+
+def test_what_is_not_here_is_left_out_or_refused_by_name(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(OSError, match="the COMET model nobody/none is not on this machine"):
+        comet(["s"], ["a"], ["a"], "nobody/none")
+    monkeypatch.setenv("PATH", "")
+    assert comet(["s"], ["a"], ["a"]) == {}
+    with pytest.raises(OSError, match="the command comet-score is not on this machine"):
+        comet(["s"], ["a"], ["a"], checkpoint)
+
+
+def test_checkpoint_is_found_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("admin_nmt.comet.snapshot_download", lambda model, local_files_only: tmp_path / str(model))
+    assert local_checkpoint("someone/model") is None
+    found = tmp_path / "someone/model/checkpoints/model.ckpt"
+    found.parent.mkdir(parents=True)
+    found.write_text("weights")
+    assert local_checkpoint("someone/model") == found

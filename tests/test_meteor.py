@@ -1,0 +1,149 @@
+"""METEOR: numbers worked out by hand, an exhaustive alignment, stemmers by language, WordNet where its data is."""
+
+from collections import Counter
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admin_nmt.meteor import align, corpus_meteor
+
+
+def same_word(word):
+    return frozenset((word,))
+
+
+def exhaustive(hypothesis, reference):
+    """Most matches and, of these, fewest chunks, over every alignment there is."""
+    best = (0, 0)
+    slots = [*range(len(reference)), *[None] * len(hypothesis)]
+    for places in set(permutations(slots, len(hypothesis))):
+        pairs = [(i, j) for i, j in enumerate(places) if j is not None and hypothesis[i] == reference[j]]
+        chunks = sum((i - 1, j - 1) not in pairs for i, j in pairs)
+        best = min(best, (-len(pairs), chunks))
+    return -best[0], best[1]
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "expected"),
+    [
+        ("the cat sat on the mat", "the cat sat on the mat", (6, 1)),
+        ("on the mat sat the cat", "the cat sat on the mat", (6, 3)),
+        ("the the cat", "the cat", (2, 1)),  # the first "the" stays free, else there are two chunks
+        ("a b c d", "a x c d", (3, 2)),
+        ("a b", "c d", (0, 0)),
+        ("", "a", (0, 0)),
+        ("a", "", (0, 0)),
+    ],
+)
+def test_alignment_by_hand(hypothesis, reference, expected):
+    assert align(hypothesis.split(), reference.split(), same_word) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from("abc"), max_size=4), st.lists(st.sampled_from("abc"), max_size=4))
+def test_alignment_is_the_best_of_all(hypothesis, reference):
+    assert align(hypothesis, reference, same_word) == exhaustive(hypothesis, reference)
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=25), st.lists(st.sampled_from("abcdefgh"), max_size=25))
+def test_alignment_finds_every_match(hypothesis, reference):
+    matches, chunks = align(hypothesis, reference, same_word)
+    assert matches == (Counter(hypothesis) & Counter(reference)).total()
+    assert bool(matches) <= chunks <= matches
+
+
+def test_score_by_hand():
+    # 7 words match 8, in 2 chunks: P 1, R 7/8, F = 10PR / (R + 9P) = 70/79, penalty 0.5 * (2/7)^3
+    name, value = corpus_meteor([["a", *"bcdefg"]], [[*"abcd", "x", *"efg"]], "de")
+    assert name == "meteor_exact_stem"
+    assert value == pytest.approx(100 * 70 / 79 * (1 - 0.5 * (2 / 7) ** 3))
+
+
+def test_counts_are_summed_over_the_corpus_not_the_scores():
+    hypotheses, references = [["x"], [*"abcdef"]], [["a"], [*"abcdef"]]
+    value = corpus_meteor(hypotheses, references, "de")[1]
+    assert value == pytest.approx(100 * 6 / 7 * (1 - 0.5 * (1 / 6) ** 3))
+    assert corpus_meteor(hypotheses[::-1], references[::-1], "de")[1] == value
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [([[]], [["a"]]), ([["a"]], [[]]), ([["a"]], [["b"]])])
+def test_nothing_matched_is_zero(hypotheses, references):
+    assert corpus_meteor(hypotheses, references, "de")[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [
+        ("de", "meteor_exact_stem"),
+        ("pt_BR", "meteor_exact_stem"),
+        ("nb", "meteor_exact_stem"),
+        ("zh-Hans", "meteor_exact"),
+        ("xx", "meteor_exact"),
+    ],
+)
+def test_name_says_which_modules_the_language_has(language, name):
+    assert corpus_meteor([["a"]], [["a"]], language)[0] == name
+
+
+def test_stems_match_in_languages_with_a_stemmer():
+    assert corpus_meteor([["häuser"]], [["haus"]], "de")[1] == pytest.approx(50)  # one match in one chunk
+    assert corpus_meteor([["maisons"]], [["maison"]], "fr")[1] == pytest.approx(50)
+    assert corpus_meteor([["häuser"]], [["haus"]], "xx")[1] == 0
+
+
+WORDNET = {
+    # Two sets of synonyms, {car, automobile} and {dog}, in WordNet's own file format.
+    "data.adj": ("  1 WordNet 3.0 Copyright\n",),
+    "data.noun": (
+        "00000000 03 n 02 car 0 automobile 0 000 | a motor vehicle\n",
+        "{:08d} 03 n 01 dog 0 000 | an animal\n",
+    ),
+    "index.noun": (
+        "automobile n 1 0 1 0 00000000\n",
+        "car n 1 0 1 0 00000000\n",
+        "dog n 1 0 1 0 {:08d}\n",
+    ),
+}
+
+
+@pytest.fixture
+def nltk_data(tmp_path, monkeypatch):
+    """An empty NLTK data folder, the only one that is looked into."""
+    nltk = pytest.importorskip("nltk")
+    from nltk.corpus import WordNetCorpusReader
+    from nltk.corpus.util import LazyCorpusLoader
+
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    monkeypatch.setattr(nltk.corpus, "wordnet", LazyCorpusLoader("wordnet", WordNetCorpusReader, "no OMW"))
+    return tmp_path
+
+
+def write_wordnet(nltk_data):
+    folder = nltk_data / "corpora" / "wordnet"
+    folder.mkdir(parents=True)
+    offset = len(WORDNET["data.noun"][0])
+    for suffix in ("adj", "adv", "noun", "verb"):
+        for kind in ("data", "index"):
+            lines = "".join(WORDNET.get(f"{kind}.{suffix}", ())).format(offset)
+            (folder / f"{kind}.{suffix}").write_text(lines, encoding="utf-8")
+        (folder / f"{suffix}.exc").write_text("", encoding="utf-8")
+    senses = f"automobile%1:03:00:: 00000000 1 0\ncar%1:03:00:: 00000000 1 0\ndog%1:03:00:: {offset:08d} 1 0\n"
+    (folder / "index.sense").write_text(senses, encoding="utf-8")
+    names = [f"{number:02d}\tnoun.tops\t1\n" for number in range(45)]
+    (folder / "lexnames").write_text("".join(names), encoding="utf-8")
+
+
+def test_synonyms_match_in_english_where_wordnet_is(nltk_data):
+    write_wordnet(nltk_data)
+    name, value = corpus_meteor([["a", "car"]], [["an", "automobile"]], "en")
+    assert name == "meteor_exact_stem_synonym"
+    assert value == pytest.approx(25)  # one match of two, in one chunk
+    assert corpus_meteor([["cars"]], [["automobile"]], "en")[1] == pytest.approx(50)  # WordNet's own base forms
+    assert corpus_meteor([["dog"]], [["car"]], "en")[1] == 0
+    assert corpus_meteor([["car"]], [["automobile"]], "de") == ("meteor_exact_stem", 0)
+
+
+def test_without_wordnet_the_name_says_so(nltk_data):
+    assert corpus_meteor([["car"]], [["automobile"]], "en") == ("meteor_exact_stem", 0)
