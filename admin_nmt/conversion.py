@@ -1,4 +1,4 @@
-"""Read checkpoints of fairseq: stock `transformer`, Transformer-Clinic (ADMIN, pre-LN) and the authors' DLCL fork."""
+"""Turn checkpoints of fairseq into models: stock `transformer`, Transformer-Clinic and the authors' DLCL forks."""
 
 import re
 from collections.abc import Mapping
@@ -27,17 +27,28 @@ NUMBERED_NORMS = {
     "encoder": ("self_attn_residual", "ffn_residual"),
     "decoder": ("self_attn_residual", "encoder_attn_residual", "ffn_residual"),
 }
-# Arguments that change what is computed, with the only value that we can follow.
+# Arguments that change what is computed, with the only value that we can follow; None and "" mean the default too.
 SUPPORTED = {
     "encoder_learned_pos": False,
     "decoder_learned_pos": False,
     "no_token_positional_embeddings": False,
     "no_cross_attention": False,
     "cross_self_attention": False,
+    "layernorm_embedding": False,
+    "no_decoder_final_norm": False,
+    "adaptive_input": False,
+    "adaptive_softmax_cutoff": None,
+    "char_inputs": False,
+    "merge_src_tgt_embed": False,
+    "encoder_layers_to_keep": None,
+    "decoder_layers_to_keep": None,
+    "normalize_embed": False,
     "normalize_learned_weight": False,
     "history_window_size": -1,
     "weight_type": "scalar",
 }
+# Transformer-Clinic's initialisations; of those it has besides, rezero computes something else.
+INIT_TYPES = ("default", "adaptive", "adaptive-profiling", "deepnet")
 # Arguments without which the model cannot be built.
 REQUIRED = [
     f"{stack}_{name}"
@@ -59,24 +70,29 @@ def rename_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     of its own as `lm_head.weight`.
     """
     renamed: dict[str, Tensor] = {}
+    # The simple of the two DLCL forks has no LayerNorm for the embedding and numbers those of the layers from 0.
+    simple_dlcl = any(name.endswith("history.layer_norms.0.weight") for name in state)
     for name, tensor in state.items():
         if IGNORED_KEYS.search(name):
             continue
         if name in ("decoder.embed_out", "decoder.output_projection.weight"):
             renamed["lm_head.weight"] = tensor
+        elif match := re.fullmatch(r"(.*history\.layer_norms)\.(\d+)\.(\w+)", name):
+            renamed[f"model.{match[1]}.{int(match[2]) - (not simple_dlcl)}.{match[3]}"] = tensor
         elif match := re.fullmatch(r"(.*)\.in_proj_(weight|bias)", name):
             for part, chunk in zip("qkv", tensor.chunk(3), strict=True):
                 renamed[f"model.{match[1]}.{part}_proj.{match[2]}"] = chunk
+        elif name.endswith("history.weight"):
+            renamed[f"model.{name}"] = tensor.squeeze(2) if tensor.dim() == 3 else tensor
         else:
-            renamed[f"model.{_rename(name)}"] = tensor.squeeze(-1) if name.endswith("history.weight") else tensor
+            renamed[f"model.{_rename(name)}"] = tensor
     return renamed
 
 
 def _rename(name: str) -> str:
     if match := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name):
         return f"{match[1]}{match[2]}.{NUMBERED_NORMS[match[1]][int(match[3])]}.layer_norm.{match[4]}"
-    if match := re.fullmatch(r"(.*history\.layer_norms)\.(\d+)\.(\w+)", name):
-        return f"{match[1]}.{int(match[2]) - 1}.{match[3]}"
+    name = re.sub(r"\.([qkv])_proj_weight$", r".\1_proj.weight", name)  # beside a fused bias
     for theirs, ours in {**OMEGA_NAMES, **NORM_NAMES}.items():
         name = re.sub(rf"\.{theirs}(?=\.|$)", f".{ours}", name)
     return name
@@ -91,7 +107,7 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
     if missing := [name for name in REQUIRED if name not in args]:
         raise ConversionError(f"missing arguments: {', '.join(missing)}")
     for name, supported in SUPPORTED.items():
-        if args.get(name, supported) != supported:
+        if (args.get(name) or supported) != supported:
             raise ConversionError(f"{name}: {args[name]!r} is not supported, only {supported!r}")
     if args["encoder_embed_dim"] != args["decoder_embed_dim"]:
         raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
@@ -99,11 +115,12 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
     if missing := [name for name in embeddings if name not in state]:
         raise ConversionError(f"missing keys: {', '.join(missing)}")
     vocab_size, decoder_vocab_size = (len(state[name]) for name in embeddings)
+    variant = _variant(state, args)
     return AdminConfig(
-        variant=_variant(state, args),
+        variant=variant,
         omega_rule="profile_reference",
-        omega_profiled=any("ratio_change" in name for name in state),
-        train_omega=any("ratio_change" in name for name in state),
+        omega_profiled=variant == "admin",
+        train_omega=variant == "admin",
         vocab_size=vocab_size,
         decoder_vocab_size=decoder_vocab_size,
         d_model=args["encoder_embed_dim"],
@@ -121,7 +138,7 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
         scale_embedding=not args.get("no_scale_embedding", False),
         dropout=args["dropout"],
         attention_dropout=args["attention_dropout"],
-        activation_dropout=args.get("activation_dropout", args.get("relu_dropout", 0.0)),
+        activation_dropout=args.get("activation_dropout") or args.get("relu_dropout") or 0.0,
         label_smoothing=args.get("label_smoothing", 0.0),
         share_encoder_decoder_embeddings=bool(args.get("share_all_embeddings")),
         tie_word_embeddings=bool(args.get("share_all_embeddings") or args.get("share_decoder_input_output_embed")),
@@ -139,7 +156,13 @@ def _variant(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> str:
         raise ConversionError("decoder_normalize_before: differs from encoder_normalize_before, which is not supported")
     if "encoder.history.weight" in state:
         return "dlcl_pre_ln" if before[0] else "dlcl_post_ln"
-    if any("ratio_change" in name for name in state):
+    if (init_type := args.get("init_type") or "default") not in INIT_TYPES:
+        raise ConversionError(f"init_type: {init_type!r} is not supported, only {', '.join(INIT_TYPES)}")
+    if init_type == "deepnet":
+        if before[0]:
+            raise ConversionError("init_type: 'deepnet' is supported without encoder_normalize_before only")
+        return "deepnorm"
+    if "adaptive" in init_type or any("ratio_change" in name for name in state):
         return "admin"
     return "pre_ln" if before[0] else "post_ln"
 
@@ -148,10 +171,12 @@ def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -
     """Build the model of a fairseq checkpoint: same token ids, same logits.
 
     Args:
-        state_dict: its `model` entry. args: its training arguments as a dictionary.
+        state_dict: its `model` entry.
+        args: its training arguments as a dictionary.
 
     Raises:
-        ConversionError: listing every missing and unexpected key, and every embedding that should be tied but differs.
+        ConversionError: listing every missing and unexpected key, every one of another shape, and the embeddings that
+            should be tied but differ.
     """
     config = fairseq_config(state_dict, args)
     model = AdminForConditionalGeneration(config)
@@ -161,12 +186,27 @@ def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -
     if config.tie_word_embeddings:
         state.setdefault("lm_head.weight", state["model.decoder.embed_tokens.weight"])
     _check_ties(config, state)
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if missing or unexpected:
-        raise ConversionError(
-            f"missing keys: {', '.join(missing) or 'none'}; unexpected: {', '.join(unexpected) or 'none'}"
-        )
+    if config.variant == "deepnorm":  # whose α is no parameter there
+        state |= {name: tensor for name, tensor in model.state_dict().items() if name.endswith(".omega")}
+    _check_keys(model.state_dict(), state)
+    model.load_state_dict(state)
     return model.eval()
+
+
+def _check_keys(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    missing, unexpected = (
+        ", ".join(name for name in first if name not in second) or "none"
+        for first, second in ((expected, state), (state, expected))
+    )
+    if missing != "none" or unexpected != "none":
+        raise ConversionError(f"missing keys: {missing}; unexpected: {unexpected}")
+    misshapen = [
+        f"{name} is {list(state[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if state[name].shape != tensor.shape
+    ]
+    if misshapen:
+        raise ConversionError(f"shapes do not fit the arguments: {', '.join(misshapen)}")
 
 
 def _check_ties(config: AdminConfig, state: Mapping[str, Tensor]) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import datasets
 from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 from datasets.fingerprint import Hasher
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .cleaning import CleaningOptions, clean, format_counts
+from .fairseq_tokenizer import FairseqTokenizer
 from .parallel_text import PAIR, load_parallel
 
 TOKENIZED = Features(
@@ -67,8 +68,8 @@ def load_corpora(
 
 def tokenize(
     dataset: Dataset,
-    source_tokenizer: PreTrainedTokenizerFast,
-    target_tokenizer: PreTrainedTokenizerFast,
+    source_tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase,
     *,
     max_length: int | None = None,
     cache_dir: str | Path | None = None,
@@ -133,8 +134,10 @@ def _encode(
     return {name: [values[row] for row in kept] for name, values in columns.items()}
 
 
-def _tokenizer_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def _tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The content of tokenizer.json less padding and truncation, which earlier calls of the tokenizer leave behind."""
+    if isinstance(tokenizer, FairseqTokenizer):
+        return tokenizer.state()
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
 

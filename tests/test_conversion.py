@@ -9,7 +9,9 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.conversion import ConversionError, convert_fairseq
+from admin_nmt.exporting import ExportError, standard_model
 from admin_nmt.generation import SentenceLengthLimit
+from admin_nmt.residual import ScaledPostNorm
 
 PAD, EOS, UNK = 1, 2, 3
 CONVENTIONS = {
@@ -50,7 +52,7 @@ def fairseq_name(name: str, dlcl: bool) -> str:
     return ".".join(parts)
 
 
-def fairseq_checkpoint(model: AdminForConditionalGeneration, fused: bool = True) -> tuple[dict, dict]:
+def fairseq_checkpoint(model: AdminForConditionalGeneration, fused: bool | str = True) -> tuple[dict, dict]:
     """The `model` entry and the arguments of a fairseq checkpoint that holds this model."""
     config = model.config
     weights = {name.removeprefix("model."): tensor.clone() for name, tensor in model.state_dict().items()}
@@ -59,6 +61,11 @@ def fairseq_checkpoint(model: AdminForConditionalGeneration, fused: bool = True)
         state["decoder.embed_out"] = weights["lm_head.weight"]
     for name in weights.keys() - {"shared.weight", "lm_head.weight"}:
         theirs, tensor = fairseq_name(name, config.has_history), weights[name]
+        if config.variant == "deepnorm" and name.endswith("omega"):
+            continue
+        if fused == "bias" and name.endswith("_proj.weight") and "out_proj" not in name:
+            state[theirs.replace("_proj.weight", "_proj_weight")] = tensor
+            continue
         if fused and (".k_proj" in name or ".v_proj" in name):
             continue
         if fused and ".q_proj" in name:
@@ -83,6 +90,8 @@ def fairseq_arguments(config: AdminConfig) -> dict:
         args[f"{stack}_ffn_embed_dim"] = getattr(config, f"{stack}_ffn_dim")
         args[f"{stack}_attention_heads"] = getattr(config, f"{stack}_attention_heads")
         args[f"{stack}_normalize_before"] = config.normalizes_before
+    if config.variant in ("admin", "deepnorm"):
+        args["init_type"] = {"admin": "adaptive", "deepnorm": "deepnet"}[config.variant]
     return args
 
 
@@ -104,17 +113,66 @@ def checkpoint(tiny_model):
         {"variant": "pre_ln"},
         {"variant": "dlcl_pre_ln"},
         {"variant": "dlcl_post_ln"},
+        {"variant": "deepnorm"},
         {"share_encoder_decoder_embeddings": False, "vocab_size": 120, "decoder_vocab_size": 99},
         {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
     ],
 )
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("fused", [True, False, "bias"])
 def test_round_trip(tiny_model, batch, fields, fused, tmp_path):
     model = tiny_model(**CONVENTIONS, **fields)
+    if model.config.variant == "deepnorm":  # whose α follows from the depth alone
+        for block in model.modules():
+            if isinstance(block, ScaledPostNorm):
+                block.omega.fill_(block.initial_omega)
     convert_fairseq(*fairseq_checkpoint(model, fused)).save_pretrained(tmp_path)
     converted = AdminForConditionalGeneration.from_pretrained(tmp_path)
     assert converted.config.variant == model.config.variant
     assert torch.equal(logits(converted, batch), logits(model, batch))
+
+
+def test_simple_dlcl_numbers_its_norms_from_0(tiny_model, batch):
+    model = tiny_model(**CONVENTIONS, variant="dlcl_pre_ln")
+    state, args = fairseq_checkpoint(model)
+    for stack in ("encoder", "decoder"):
+        for index in range(args[f"{stack}_layers"]):
+            for part in ("weight", "bias"):
+                norm = f"{stack}.history.layer_norms"
+                state[f"{norm}.{index}.{part}"] = state.pop(f"{norm}.{index + 1}.{part}")
+        state[f"{stack}.history.weight"] = state[f"{stack}.history.weight"][:, :, 0]
+    assert torch.equal(logits(convert_fairseq(state, args), batch), logits(model, batch))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_averaged_file_stores_the_embedding_several_times(tiny_model, batch, tied):
+    fields = {} if tied else {"share_encoder_decoder_embeddings": False}
+    model = tiny_model(**CONVENTIONS, **fields)
+    state, args = fairseq_checkpoint(model, fused=False)
+    state["decoder.output_projection.weight"] = state["decoder.embed_tokens.weight"].clone()
+    assert torch.equal(logits(convert_fairseq(state, args), batch), logits(model, batch))
+
+
+def test_deepnet_with_pre_ln_is_refused(tiny_model):
+    state, args = fairseq_checkpoint(tiny_model(**CONVENTIONS, variant="pre_ln"))
+    with pytest.raises(ConversionError, match="init_type: 'deepnet'"):
+        convert_fairseq(state, args | {"init_type": "deepnet"})
+
+
+def test_adaptive_without_its_omega_lists_it(tiny_model):
+    state, args = fairseq_checkpoint(tiny_model(**CONVENTIONS, variant="post_ln"))
+    with pytest.raises(ConversionError, match=r"missing keys: .*layers\.2\.ffn_residual\.omega"):
+        convert_fairseq(state, args | {"init_type": "adaptive"})
+
+
+def test_other_shapes_are_listed(checkpoint):
+    state, args = checkpoint
+    with pytest.raises(ConversionError, match=r"fc1\.weight is \[32, 16\] instead of \[64, 16\]"):
+        convert_fairseq(state, args | {"encoder_ffn_embed_dim": 64})
+
+
+def test_exporting_says_what_to_do_instead(checkpoint):
+    with pytest.raises(ExportError, match="models of fairseq; share it as it is"):
+        standard_model(convert_fairseq(*checkpoint))
 
 
 def test_settings_are_taken_over(checkpoint):
@@ -166,6 +224,11 @@ def test_tied_embedding_that_differs_is_refused(checkpoint, name):
         ("no_token_positional_embeddings", True),
         ("history_window_size", 3),
         ("normalize_learned_weight", True),
+        ("layernorm_embedding", True),
+        ("adaptive_softmax_cutoff", "1000,2000"),
+        ("no_decoder_final_norm", True),
+        ("encoder_layers_to_keep", "0,2"),
+        ("init_type", "rezero"),
         ("decoder_embed_dim", 32),
         ("decoder_normalize_before", True),
     ],
