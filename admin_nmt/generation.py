@@ -11,11 +11,12 @@ from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from .batching import Seq2SeqCollator, generation_batches
+from .beam_search import beam_search
 from .distributed import gather_objects, rank_and_size
+from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
-# A translation has at most LENGTH_FACTOR * source length + LENGTH_OFFSET tokens: far more than one ever needs.
-LENGTH_FACTOR = 2
-LENGTH_OFFSET = 20
+# `beam_search` runs these; another model, or a setting that it does not know, goes through `generate`.
+SHARED_ROW_MODELS = {"admin", "marian", "pegasus"}
 
 
 def generate_ids(
@@ -45,7 +46,7 @@ def generate_ids(
     """
     rank, size = rank_and_size()
     batches = generation_batches([len(sequence) for sequence in sequences], max_tokens)[rank::size]
-    config = _generation_config(model, options)
+    config = generation_config(model.generation_config, model.config.pad_token_id, options)
     collate = Seq2SeqCollator(model.config.pad_token_id)
     outputs: dict[int, list[int]] = {}
     was_training = model.training
@@ -63,35 +64,17 @@ def generate_ids(
     return [merged[index] for index in range(len(sequences))]
 
 
-def _generation_config(model: PreTrainedModel, options: dict[str, Any]) -> GenerationConfig:
-    config = copy.deepcopy(model.generation_config)
-    config.update(
-        min_new_tokens=1,
-        suppress_tokens=[model.config.pad_token_id],
-        use_cache=True,
-        num_return_sequences=1,
-        return_dict_in_generate=False,
-        max_length=None,
-    )
-    given = {name: value for name, value in options.items() if value is not None}
-    config.update(**given)
-    if (config.num_beams or 1) > 1:
-        config.early_stopping = given.get("early_stopping", True)
-    return config
-
-
 def _generate_batch(model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig) -> list[list[int]]:
-    lengths = inputs["attention_mask"].sum(1)
-    longest = model.config.max_position_embeddings - 1
-    limits = (LENGTH_FACTOR * lengths + LENGTH_OFFSET).clamp_(max=min(longest, config.max_new_tokens or longest))
-    eos = [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
+    limits = length_limits(inputs["attention_mask"].sum(1), config, model.config).to(model.device)
+    inputs = {name: x.to(model.device) for name, x in inputs.items()}
+    if model.config.model_type in SHARED_ROW_MODELS and unknown_setting(config) is None:
+        return beam_search(model, inputs, limits, search_settings(config, model.config))
+    eos = end_tokens(config)
     config = copy.copy(config)
     config.max_new_tokens = int(limits.max()) + 1
     generate: Any = model.generate
     output = generate(
-        **{name: tensor.to(model.device) for name, tensor in inputs.items()},
-        generation_config=config,
-        logits_processor=LogitsProcessorList([SentenceLengthLimit(limits.to(model.device), eos)]),
+        **inputs, generation_config=config, logits_processor=LogitsProcessorList([SentenceLengthLimit(limits, eos)])
     )
     ends = {*eos, model.config.pad_token_id}
     return [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]

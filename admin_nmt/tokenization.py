@@ -124,7 +124,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any, target: boo
     Raises:
         ValueError: names the first field that differs.
     """
-    size_field = "decoder_vocab_size" if target and config.decoder_vocab_size is not None else "vocab_size"
+    own_size = getattr(config, "decoder_vocab_size", None) is not None  # a stock Pegasus has no such field
+    size_field = "decoder_vocab_size" if target and own_size else "vocab_size"
     expected = {
         size_field: len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,

@@ -1,16 +1,17 @@
 """Translates text with a saved model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from huggingface_hub import snapshot_download
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .ctranslate2_backend import CTranslate2Model
 from .generation import generate_ids
-from .tokenization import check_tokenizer, load_tokenizers
+from .model_folder import check_tokenizers, load_model, local_folder, read_config
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ class Translator:
     """A model with its tokenizers: text in, text out.
 
     Args:
-        model: any translation model with Marian's field names in its configuration.
+        model: any translation model with Marian's field names in its configuration, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
@@ -27,14 +28,17 @@ class Translator:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | CTranslate2Model,
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         max_tokens: int = 4096,
         **options: Any,
     ) -> None:
-        self.model = model.eval()
+        self.model = model
+        self.generate_ids: Callable = (
+            model.generate_ids if isinstance(model, CTranslate2Model) else partial(generate_ids, model.eval())
+        )
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
@@ -42,23 +46,30 @@ class Translator:
 
     @classmethod
     def from_pretrained(
-        cls, path_or_repo: str | Path, *, device: str | torch.device | None = None, **kwargs: Any
+        cls,
+        path_or_repo: str | Path,
+        *,
+        backend: str = "torch",
+        device: str | torch.device | None = None,
+        compute_type: str | None = None,
+        **kwargs: Any,
     ) -> Self:
         """Loads a model trained here, or its stock export, from a folder or a Hub repository.
 
         Args:
+            backend: what runs the model, "torch" or "ctranslate2". For CTranslate2 it is converted at the first call
+                (one that was trained here is folded and exported before) and found in the cache from then on.
             device: where to run; by default a GPU if there is one.
+            compute_type: of CTranslate2: "float32" (the default, same translations as torch), "int8", "auto", ...
             kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: a tokenizer does not belong to the model.
+            ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it.
+            ImportError: the backend is not installed.
         """
-        folder = path_or_repo if Path(path_or_repo).is_dir() else snapshot_download(str(path_or_repo))
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder).to(device)
-        source, target = load_tokenizers(folder)
-        check_tokenizer(source, model.config)
-        check_tokenizer(target, model.config, target=True)
+        folder = local_folder(path_or_repo)
+        source, target = check_tokenizers(folder, read_config(folder))
+        model = _load(folder, backend, device, compute_type)
         return cls(model, source, target, **kwargs)
 
     @property
@@ -86,7 +97,7 @@ class Translator:
         if not indices:
             return translations
         ids = self._encode([sentences[index] for index in indices])
-        outputs = generate_ids(self.model, ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
+        outputs = self.generate_ids(ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
         texts = self.target_tokenizer.batch_decode(outputs, skip_special_tokens=True)
         for index, text in zip(indices, texts, strict=True):
             translations[index] = text
@@ -100,3 +111,18 @@ class Translator:
         if too_long:
             logger.warning("cut %d of %d sentences to the model's %d tokens", too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
+
+
+def _load(
+    folder: Path, backend: str, device: str | torch.device | None, compute_type: str | None
+) -> PreTrainedModel | CTranslate2Model:
+    if backend == "ctranslate2":
+        return CTranslate2Model(folder, compute_type=compute_type or "float32", device=device)
+    if backend != "torch":
+        raise ValueError(f"backend: {backend!r} is neither 'torch' nor 'ctranslate2'")
+    if compute_type is not None:
+        raise ValueError(
+            "compute_type: belongs to the backend 'ctranslate2'; torch computes in the type of the weights"
+        )
+    model = load_model(folder)
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -5,7 +5,8 @@ import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.generation import LENGTH_FACTOR, LENGTH_OFFSET, generate_ids
+from admin_nmt.generation import generate_ids
+from admin_nmt.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
 
 VOCABULARY = 12
 PAD, EOS = VOCABULARY - 1, 0
@@ -82,12 +83,11 @@ def test_any_of_several_end_tokens_ends_a_sentence(model, sources):
     assert [len(ids) for ids in limited] == [4] * len(sources)
 
 
-def test_early_stopping_is_the_default_that_a_caller_may_change(model, sources, monkeypatch):
-    seen, search = [], type(model).generate
-    monkeypatch.setattr(type(model), "generate", lambda self, **kwargs: seen.append(kwargs) or search(self, **kwargs))
-    generate_ids(model, sources[:1], num_beams=2)
-    generate_ids(model, sources[:1], num_beams=2, early_stopping=False)
-    assert [kwargs["generation_config"].early_stopping for kwargs in seen] == [True, False]
+def test_early_stopping_is_the_default_that_a_caller_may_change(model):
+    default, pad = model.generation_config, PAD
+    assert generation_config(default, pad, {"num_beams": 2}).early_stopping is True
+    assert generation_config(default, pad, {"num_beams": 2, "early_stopping": False}).early_stopping is False
+    assert generation_config(default, pad, {"num_beams": 1}).early_stopping is not True
 
 
 def test_leaves_model_and_settings_as_they_were(model, sources):

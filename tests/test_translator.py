@@ -6,6 +6,7 @@ import pytest
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
+from admin_nmt.exporting import export_standard
 from admin_nmt.generation import generate_ids
 from admin_nmt.tokenization import save_tokenizers
 from admin_nmt.translator import Translator
@@ -71,6 +72,13 @@ def test_loads_a_stock_marian_folder(tmp_path, tokenizer):
     translator, texts = Translator.from_pretrained(tmp_path), random_texts(4)
     assert type(translator.model) is MarianMTModel
     assert translator.translate(texts) == expected_translations(translator, texts)
+
+
+def test_loads_a_stock_pegasus_folder(tmp_path, tiny_model, tokenizer):
+    model, texts = tiny_model(vocab_size=len(tokenizer), variant="pre_ln"), random_texts(4)
+    export_standard(model, tokenizer, tmp_path / "stock")
+    translator = Translator.from_pretrained(tmp_path / "stock", num_beams=2)
+    assert translator.translate(texts) == Translator(model, tokenizer, num_beams=2).translate(texts)
 
 
 def test_uses_the_target_tokenizer_where_there_are_two(tmp_path, tiny_model, tokenizer):

@@ -168,10 +168,10 @@ def corpora(args: Arguments) -> dict[str, Any]:
     return {"root": args.data, "train": {"source": "train.en.gz", "target": "train.de.gz"}}
 
 
-def alone(*arguments: Any) -> float:
-    """`measure` in a process of its own: settings of the memory allocator outlive a trainer."""
+def alone(function: Callable, *arguments: Any) -> Any:
+    """Call a function in a process of its own: settings of the memory allocator outlive a trainer."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(measure, *arguments).result()
+        return pool.submit(function, *arguments).result()
 
 
 def table(speeds: dict[str, dict[str, list[float]]]) -> str:
@@ -199,7 +199,7 @@ def main() -> None:
         speeds[name] = {system: [] for system in SYSTEMS}
         for seed in range(args.rounds):
             for system in SYSTEMS:
-                speed = alone(system, name, args, seed)
+                speed = alone(measure, system, name, args, seed)
                 speeds[name][system].append(speed)
                 print(f"{name} round {seed + 1}: {system} {speed:,.0f} target tokens a second", flush=True)
         facts = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": torch.get_num_threads()}

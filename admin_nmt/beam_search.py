@@ -1,0 +1,218 @@
+"""Beam search in which all hypotheses of a sentence share one row of keys and values.
+
+`generate` computes and stores the source's keys and values once for every hypothesis, and copies the whole cache at
+every step to bring it into the order of the hypotheses. Here a sentence has one row: the keys of every token that any
+of its hypotheses ever took are appended to it, and a mask shows each hypothesis those of its own past alone. Sentences
+that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V tokens of the target vocabulary.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .search_settings import SearchSettings
+
+SHARED_ROWS = "shared_rows"
+LEAVE = 8  # finished sentences leave the batch when they are one in LEAVE of it: each time, the cache is copied
+
+
+def shared_rows_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of hypotheses [B·K, heads, 1, w] to the keys of their sentences [B, heads, L, w].
+
+    The mask, [B, 1, 1 or K, L], is added to the scores; the output has shape [B·K, 1, heads, w].
+    """
+    query = query.squeeze(2).unflatten(0, (len(key), -1)).transpose(1, 2)
+    scores = torch.matmul(query * scaling, key.transpose(2, 3))
+    if attention_mask is not None:
+        scores += attention_mask
+    return torch.matmul(scores.softmax(-1), value).transpose(1, 2).flatten(0, 1).unsqueeze(1), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(SHARED_ROWS, shared_rows_attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(SHARED_ROWS, eager_mask)
+
+
+class SharedRows(DynamicLayer):
+    """Keys and values of all tokens of all hypotheses, [B, heads, positions, w], appended in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = self.used = 0
+
+    def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append one token of every hypothesis, [B·K, heads, 1, w]; returns those of all tokens so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(keys, values)
+            self.keys, self.values = (x.new_empty(len(x), x.shape[1], 0, x.shape[3]) for x in (keys, values))
+        rows = [x.squeeze(2).unflatten(0, (len(self.keys), -1)).transpose(1, 2) for x in (keys, values)]
+        start, self.used, self.steps = self.used, self.used + rows[0].shape[2], self.steps + 1
+        if self.used > self.keys.shape[2]:
+            self.keys, self.values = (_doubled(x, start, self.used) for x in (self.keys, self.values))
+        for buffer, row in zip((self.keys, self.values), rows, strict=True):
+            buffer[:, :, start : self.used] = row
+        return self.keys[:, :, : self.used], self.values[:, :, : self.used]
+
+    def get_seq_length(self) -> int:
+        """Tokens of a hypothesis, from which the model takes the next one's position."""
+        return self.steps
+
+
+def _doubled(buffer: Tensor, used: int, needed: int) -> Tensor:
+    larger = buffer.new_empty(*buffer.shape[:2], 2 * needed, buffer.shape[3])
+    larger[:, :, :used] = buffer[:, :, :used]
+    return larger
+
+
+class Hypotheses:
+    """What the search knows about the sentences that are still in the batch.
+
+    Attributes:
+        tokens: those of every hypothesis so far, [B, K, t]; K is 1 before the first token.
+        scores: their log-probabilities, [B, K].
+        mask: 0 where a hypothesis sees a position of its sentence's row, else −∞, [B, K, positions].
+        best: score of the best ended hypothesis, over length^length_penalty, [B].
+        ended: number of ended hypotheses, [B].
+    """
+
+    def __init__(self, limits: Tensor, settings: SearchSettings) -> None:
+        self.settings, self.limits = settings, limits
+        count, device = len(limits), limits.device
+        self.sentences = torch.arange(count, device=device)
+        self.tokens = torch.empty(count, 1, 0, dtype=torch.long, device=device)
+        self.scores = torch.zeros(count, 1, device=device)
+        self.mask = torch.zeros(count, 1, 1, device=device)
+        self.best = torch.full((count,), -torch.inf, device=device)
+        self.ended = torch.zeros(count, dtype=torch.long, device=device)
+        self.outputs: list[list[int]] = [[] for _ in limits]
+        self.best_tokens = torch.full((count, int(limits.max()) + 1), settings.eos[0], device=device)
+        self.eos = torch.tensor(settings.eos, device=device)
+
+    @property
+    def done(self) -> Tensor:
+        """Which sentences have K ended hypotheses, or went beyond their limit, [B]."""
+        return (self.ended >= self.settings.num_beams) | (self.limits < self.tokens.shape[2])
+
+    def advance(self, logits: Tensor) -> None:
+        """Continue every hypothesis, given its logits [B·K, V], and keep the K best of each sentence."""
+        totals, origin, token = self._candidates(logits.float())
+        is_end = torch.isin(token, self.eos)
+        self._take_ended(totals[:, : self.settings.num_beams], origin, is_end[:, : self.settings.num_beams])
+        self.scores, chosen = totals.masked_fill(is_end, -torch.inf).topk(self.settings.num_beams)
+        origin, token = origin.gather(1, chosen), token.gather(1, chosen)
+        own = torch.full((self.settings.num_beams,) * 2, -torch.inf, device=token.device).fill_diagonal_(0)
+        self.tokens = torch.cat([_rows(self.tokens, origin), token[:, :, None]], 2)
+        self.mask = torch.cat([_rows(self.mask, origin), own.expand(len(token), -1, -1)], 2)
+
+    def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
+        length, (count, beams), settings = self.tokens.shape[2], self.scores.shape, self.settings
+        normaliser = logits.logsumexp(-1, keepdim=True)
+        ends = logits[:, settings.eos]
+        logits[:, settings.suppressed] = -torch.inf
+        if length < settings.min_new_tokens:
+            logits[:, settings.eos] = -torch.inf
+        full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
+        if len(full):
+            logits[full] = -torch.inf
+            logits[full[:, None], self.eos] = ends[full]
+        width = min(settings.candidates, logits.shape[1])
+        values, tokens = logits.topk(width)
+        totals = (values - normaliser + self.scores.view(-1, 1)).view(count, -1)
+        totals, chosen = totals.topk(min(settings.candidates, totals.shape[1]))
+        return totals, chosen // width, tokens.view(count, -1).gather(1, chosen)
+
+    def _take_ended(self, totals: Tensor, origin: Tensor, is_end: Tensor) -> None:
+        """Count the hypotheses among the K best candidates that end here, and remember the best."""
+        length = self.tokens.shape[2]
+        scores = totals.masked_fill(~is_end, -torch.inf) / (length + 1) ** self.settings.length_penalty
+        best, index = scores.max(1)
+        better = ((best > self.best) & ~self.done).nonzero().flatten()
+        self.best[better] = best[better]
+        self.best_tokens[better, :length] = self.tokens[better, origin[better, index[better]]]
+        self.best_tokens[better, length] = self.eos[0]
+        self.ended += is_end.sum(1)
+
+    def leave(self, done: Tensor) -> Tensor:
+        """Write down the outputs of the sentences that are `done`, [B], and go on without them; returns the others."""
+        for sentence, tokens in zip(self.sentences[done].tolist(), self.best_tokens[done].tolist(), strict=True):
+            self.outputs[sentence] = tokens[: tokens.index(self.settings.eos[0])]
+        kept = (~done).nonzero().flatten()
+        for name in ("sentences", "limits", "tokens", "scores", "mask", "best", "ended", "best_tokens"):
+            setattr(self, name, getattr(self, name)[kept])
+        return kept
+
+
+def _rows(x: Tensor, origin: Tensor) -> Tensor:
+    """x [B, K, n] in the order of origin [B, K']."""
+    return x.gather(1, origin[:, :, None].expand(-1, -1, x.shape[2]))
+
+
+@torch.no_grad()
+def beam_search(
+    model: PreTrainedModel, inputs: dict[str, Tensor], limits: Tensor, settings: SearchSettings
+) -> list[list[int]]:
+    """Translates a batch with exactly the result of `generate` under `early_stopping=True`.
+
+    Args:
+        model: of a class whose attention goes through the attention interface and `EncoderDecoderCache`.
+        inputs: `input_ids` and `attention_mask`, [B, S], on the model's device.
+        limits: most tokens of each translation, [B]; a hypothesis of that many can only end.
+
+    Returns:
+        Target ids of each sentence, without end of sentence.
+    """
+    encoder: Any = model.get_encoder()
+    states = encoder(**inputs).last_hidden_state
+    source_mask = inputs["attention_mask"]
+    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
+    search = Hypotheses(limits, settings)
+    last = torch.full_like(limits, settings.start)
+    with attention_implementation(model, SHARED_ROWS):
+        while len(search.sentences):
+            logits = model(
+                encoder_outputs=(states,),
+                attention_mask=source_mask,
+                decoder_input_ids=last.view(-1, 1),
+                decoder_attention_mask=search.mask[:, None].to(states.dtype),
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+            search.advance(logits)
+            done = search.done
+            if int(done.sum()) * LEAVE >= len(done):
+                kept = search.leave(done)
+                states, source_mask = states[kept], source_mask[kept]
+                for layer in (*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers):
+                    layer.keys, layer.values = layer.keys[kept], layer.values[kept]
+            last = search.tokens[:, :, -1]
+    return search.outputs
+
+
+@contextmanager
+def attention_implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Runs the model's attention by the function of this name in transformers' attention interface."""
+    modules = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    configs = list({id(module.config): module.config for module in modules}.values())
+    before = [config._attn_implementation for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation = name
+        yield
+    finally:
+        for config, implementation in zip(configs, before, strict=True):
+            config._attn_implementation = implementation

@@ -1,0 +1,182 @@
+"""CTranslate2 as the engine of a translation: models are converted once, by its own stock converter, and kept.
+
+The search is that of `generate_ids`, made with CTranslate2's parameters. Two differences remain, both of its own:
+
+* Where a search forbids the end of sentence (before `min_new_tokens`), CTranslate2 takes it out before the softmax, so
+  the probabilities of the others grow, and a hypothesis's score with them. transformers and fairseq do so afterwards.
+* A translation that reaches its limit is scored without an end of sentence, which ours gets and pays for.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+import torch
+from huggingface_hub import constants
+from tqdm import tqdm
+from transformers import GenerationConfig, PreTrainedConfig
+
+from .batching import generation_batches
+from .exporting import export_standard
+from .model_folder import fingerprint, load_admin_model, new_folder, read_config
+from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
+from .tokenization import load_tokenizers
+
+logger = logging.getLogger(__name__)
+
+CACHE = Path(constants.HF_HOME) / "admin_nmt" / "ctranslate2"
+STOCK_TYPES = ("marian", "pegasus")
+NO_PENALTY = 1e-9  # length to this power is 1 in float32, but with 0 CTranslate2 would stop by another rule
+
+
+class CTranslate2Model:
+    """A model folder as CTranslate2 runs it, with the interface that `Translator` needs.
+
+    Args:
+        folder: a stock Marian or Pegasus model, or one trained here that can be folded into such a model.
+        compute_type: "float32" gives what transformers gives; "int8" is faster, and rounds; "auto" is the fastest that
+            the device has. Weights are stored in float32 and rounded when they are loaded.
+        device: where to run; by default a GPU if CTranslate2 sees one.
+
+    Raises:
+        ValueError: the model cannot run in CTranslate2, or the device does not know `compute_type`.
+        ImportError: ctranslate2 is not installed.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, compute_type: str = "float32", device: str | torch.device | None = None
+    ) -> None:
+        ctranslate2 = _library()
+        folder = Path(folder)
+        self.config = read_config(folder)
+        self.generation_config = _generation_defaults(folder, self.config)
+        self.device = torch.device(device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu"))
+        known = {"auto", "default", *ctranslate2.get_supported_compute_types(self.device.type)}
+        if compute_type not in known:
+            raise ValueError(
+                f"compute_type: {compute_type!r} is not one of {', '.join(sorted(known))} on {self.device}"
+            )
+        self.converted = converted_folder(folder, self.config)
+        # As many threads as torch takes: CTranslate2's own choice does not know of torch.set_num_threads.
+        self.model = ctranslate2.Translator(
+            str(self.converted),
+            device=self.device.type,
+            device_index=self.device.index or 0,
+            compute_type=compute_type,
+            intra_threads=torch.get_num_threads(),
+        )
+        self.pieces: list[str] = json.loads((self.converted / "shared_vocabulary.json").read_text(encoding="utf-8"))
+        self.ids = {piece: index for index, piece in enumerate(self.pieces)}
+
+    def generate_ids(
+        self, sequences: Sequence[Sequence[int]], *, max_tokens: int = 4096, progress: bool = False, **options: Any
+    ) -> list[list[int]]:
+        """Translates token ids; arguments and result are those of [`admin_nmt.generation.generate_ids`].
+
+        Raises:
+            ValueError: an option has no counterpart in CTranslate2.
+        """
+        pad = self.config.pad_token_id
+        config = generation_config(self.generation_config, pad, options)
+        settings = search_settings(config, self.config)
+        unknown = unknown_setting(config) or _impossible(settings, self.config)
+        if unknown is not None:
+            raise ValueError(f"{unknown}: CTranslate2 cannot search with this setting; leave it out, or use torch")
+        lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.long)
+        limits = length_limits(lengths, config, self.config).tolist()
+        outputs: list[list[int]] = [[] for _ in sequences]
+        with tqdm(total=len(sequences), desc="translating", unit="sentence", leave=False, disable=not progress) as bar:
+            for batch in generation_batches(lengths.numpy(), max_tokens):
+                rows = [[self.pieces[token] for token in sequences[index]] for index in batch]
+                found = self._search(rows, [limits[index] for index in batch], settings)
+                for index, tokens in zip(batch.tolist(), found, strict=True):
+                    outputs[index] = [self.ids[token] for token in tokens]
+                bar.update(len(batch))
+        return outputs
+
+    def _search(self, rows: list[list[str]], limits: list[int], settings: SearchSettings) -> list[list[str]]:
+        """The best hypothesis of each sentence, without its end.
+
+        CTranslate2 has one limit for a batch: what went beyond its own is searched again with that one.
+        """
+        longest = max(limits)
+        results = self.model.translate_batch(
+            rows,
+            beam_size=settings.num_beams,
+            num_hypotheses=settings.num_beams,
+            length_penalty=settings.length_penalty or NO_PENALTY,
+            min_decoding_length=min(settings.min_new_tokens, longest),
+            max_decoding_length=longest + 1,
+            return_end_token=True,  # its length counts then, as it does in transformers
+            max_input_length=0,
+        )
+        end, found = self.pieces[settings.eos[0]], []
+        for row, limit, result in zip(rows, limits, results, strict=True):
+            lengths = [len(tokens) - (tokens[-1] == end) for tokens in result.hypotheses]
+            if max(lengths) > limit and limit < longest:
+                found += self._search([row], [limit], settings)
+            else:
+                found.append(result.hypotheses[0][: min(limit, lengths[0])])
+        return found
+
+
+def _library() -> ModuleType:
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise ImportError("backend 'ctranslate2' needs its package: pip install 'admin_nmt[ctranslate2]'") from error
+    return ctranslate2
+
+
+def _generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
+    if (folder / "generation_config.json").is_file():
+        return GenerationConfig.from_pretrained(folder)
+    return GenerationConfig.from_model_config(config)
+
+
+def _impossible(settings: SearchSettings, config: PreTrainedConfig) -> str | None:
+    """Name of a setting that CTranslate2's search lacks, if there is one."""
+    if settings.eos != [config.eos_token_id]:
+        return "eos_token_id"
+    if settings.start != config.decoder_start_token_id:
+        return "decoder_start_token_id"
+    return None if settings.suppressed == [config.pad_token_id] else "suppress_tokens"
+
+
+def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
+    """The CTranslate2 model of a folder, converted at the first call and then found by the folder's content.
+
+    Raises:
+        ValueError: the model has no counterpart in CTranslate2; the message says why.
+    """
+    if not getattr(config, "share_encoder_decoder_embeddings", True):
+        raise ValueError(f"{folder}: has two vocabularies, but CTranslate2's converter knows one; use backend='torch'")
+    if config.model_type not in ("admin", *STOCK_TYPES):
+        raise ValueError(f"{folder}: is a {config.model_type} model; CTranslate2 is used for {', '.join(STOCK_TYPES)}")
+    ctranslate2 = _library()
+    target = CACHE / f"{fingerprint(folder)[:32]}-{ctranslate2.__version__}"
+    if target.is_dir():
+        return target
+    logger.info("converting %s for CTranslate2, once", folder)
+    with TemporaryDirectory() as export:
+        stock = folder if config.model_type in STOCK_TYPES else _export(folder, Path(export) / "stock")
+        try:
+            with new_folder(target) as temporary:
+                ctranslate2.converters.TransformersConverter(str(stock)).convert(str(temporary), force=True)
+        except (ValueError, OSError):
+            if not target.is_dir():  # else another process was faster
+                raise
+    return target
+
+
+def _export(folder: Path, target: Path) -> Path:
+    """The stock model of a folder of ours."""
+    try:
+        export_standard(load_admin_model(folder), load_tokenizers(folder)[0], target)
+    except ValueError as error:
+        raise ValueError(f"{folder}: cannot run in CTranslate2: {error}") from error
+    return target

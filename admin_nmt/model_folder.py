@@ -1,0 +1,177 @@
+"""Model folders: finding, checking and loading them with one clear sentence for what is wrong, writing them whole."""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from .configuration_admin import AdminConfig
+from .modeling_admin import AdminForConditionalGeneration
+from .tokenization import TARGET_FOLDER, check_tokenizer, load_tokenizers
+
+MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
+
+
+def local_folder(path_or_repo: str | Path) -> Path:
+    """The folder itself, or the local copy of a Hub repository, which is fetched if need be.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if Path(path_or_repo).is_dir():
+        return Path(path_or_repo)
+    try:
+        return Path(snapshot_download(str(path_or_repo)))
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise ValueError(f"{path_or_repo}: is no folder, and no model of that name can be had from the Hub") from error
+
+
+def read_config(folder: Path) -> PreTrainedConfig:
+    """The model's configuration.
+
+    Raises:
+        ValueError: it is missing, damaged or makes no sense.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder}: has no config.json, so it is no model; name the folder that holds one")
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (ValueError, OSError, StrictDataclassError) as error:
+        cause = error.__cause__ if isinstance(error, StrictDataclassError) else error
+        raise ValueError(f"{path}: {cause}") from error
+    if not config.is_encoder_decoder:
+        raise ValueError(f"{path}: a {config.model_type} is no encoder-decoder model, so it cannot translate")
+    return config
+
+
+def check_weights(folder: Path) -> None:
+    """Check that the weights are there and that no safetensors file was cut off, by their headers alone.
+
+    Raises:
+        ValueError: naming the file.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files and not any(folder.glob("pytorch_model*.bin")):
+        raise ValueError(f"{folder}: has a config.json but no weights; copy or train the model again")
+    for path in files:
+        try:
+            with safe_open(path, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise ValueError(f"{path}: is damaged or cut off ({error}); copy it again") from error
+
+
+def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    """The tokenizers of a folder, (source, target), which must belong to the model.
+
+    Raises:
+        ValueError: one is missing or damaged, or does not belong to the model.
+    """
+    try:
+        source, target = load_tokenizers(folder)
+    except Exception as error:  # transformers and tokenizers raise whatever their parsers do
+        what = "is damaged" if any(folder.glob("tokenizer*")) or any(folder.glob("*.spm")) else "is missing"
+        raise ValueError(
+            f"{folder}: its tokenizer {what}; copy tokenizer.json and tokenizer_config.json again"
+        ) from error
+    try:
+        check_tokenizer(source, config)
+        check_tokenizer(target, config, target=True)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from error
+    return source, target
+
+
+def check_folder(folder: Path) -> None:
+    """Check all that can be checked without loading the weights; errors are those of the functions above."""
+    check_tokenizers(folder, read_config(folder))
+    check_weights(folder)
+
+
+def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
+    """The model of a folder, with all of its weights.
+
+    Args:
+        kwargs: arguments of `from_pretrained`.
+
+    Raises:
+        ValueError: config.json or the weights are missing or damaged, or do not fit each other. (transformers draws
+            weights that are missing at random, and goes on.)
+    """
+    read_config(folder)
+    check_weights(folder)
+    model, info = AutoModelForSeq2SeqLM.from_pretrained(
+        folder, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
+    )
+    problems = {
+        "missing": sorted(info["missing_keys"]),
+        "of another shape": sorted(name for name, *_ in info["mismatched_keys"]),
+        "not part of the model": sorted(name for name in info["unexpected_keys"] if ".layers." in name),
+    }
+    for problem, names in problems.items():
+        if names:
+            raise ValueError(
+                f"{folder}: the weights do not fit config.json: {names[0]} is {problem} ({len(names)} such tensors); "
+                "copy both files of the same model again"
+            )
+    return model
+
+
+def load_admin_model(folder: Path) -> AdminForConditionalGeneration:
+    """The model of a folder that was trained with this package, whose tokenizers belong to it; see [`load_model`].
+
+    Raises:
+        ValueError: as there, and for a model of another class.
+    """
+    config = read_config(folder)
+    if not isinstance(config, AdminConfig):
+        raise ValueError(f"{folder}: is a {config.model_type} model; give the unfolded one that was trained here")
+    check_folder(folder)
+    return cast(AdminForConditionalGeneration, load_model(folder))
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over the contents of a model's files: configuration, weights, tokenizers."""
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("*"), *(folder / TARGET_FOLDER).glob("*")]):
+        if path.is_file() and path.suffix in MODEL_FILES:
+            digest.update(str(path.relative_to(folder)).encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+@contextmanager
+def new_folder(target: str | Path) -> Iterator[Path]:
+    """A temporary folder to write into, which takes the name `target` once all is written and is removed on errors.
+
+    Raises:
+        ValueError: `target` exists and is not empty.
+    """
+    target = Path(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{target}: exists already; remove it or choose another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.replace(target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

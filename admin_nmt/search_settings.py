@@ -1,0 +1,97 @@
+"""Settings of a beam search: from `generate`'s names and the model's own defaults to what a search needs."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedConfig
+
+# A translation has at most LENGTH_FACTOR * source length + LENGTH_OFFSET tokens: far more than one ever needs.
+LENGTH_FACTOR = 2
+LENGTH_OFFSET = 20
+
+# Fields of GenerationConfig that `SearchSettings` holds or that do not change the result.
+KNOWN = {
+    "num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "max_length", "early_stopping",
+    "suppress_tokens", "bad_words_ids", "bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id",
+    "forced_eos_token_id", "use_cache", "num_return_sequences", "output_attentions", "output_hidden_states",
+    "return_dict_in_generate", "_from_model_config", "transformers_version", "length_limit",
+}  # fmt: skip
+
+
+@dataclass
+class SearchSettings:
+    """Fairseq's beam search: all that can be set."""
+
+    num_beams: int
+    length_penalty: float
+    min_new_tokens: int
+    start: int
+    eos: list[int]
+    suppressed: list[int]
+
+    @property
+    def candidates(self) -> int:
+        """Continuations of a sentence that are looked at: so many that `num_beams` remain when all that can end do."""
+        return max(2, 1 + len(self.eos)) * self.num_beams
+
+
+def generation_config(default: GenerationConfig, pad_token_id: int, options: dict[str, Any]) -> GenerationConfig:
+    """The model's `default` with `options`, searching as fairseq does where they do not say otherwise."""
+    config = copy.deepcopy(default)
+    config.update(
+        min_new_tokens=1,
+        suppress_tokens=[pad_token_id],
+        use_cache=True,
+        num_return_sequences=1,
+        return_dict_in_generate=False,
+        max_length=None,
+    )
+    given = {name: value for name, value in options.items() if value is not None}
+    config.update(**given)
+    if (config.num_beams or 1) > 1:
+        config.early_stopping = given.get("early_stopping", True)
+    return config
+
+
+def unknown_setting(config: GenerationConfig) -> str | None:
+    """Name of a setting that `SearchSettings` has no room for, if there is one."""
+    others = sorted(set(config.to_diff_dict()) - KNOWN)
+    if others:
+        return others[0]
+    if (config.num_beams or 1) > 1 and config.early_stopping is not True:
+        return "early_stopping"
+    if config.num_return_sequences != 1:
+        return "num_return_sequences"
+    if any(len(words) > 1 for words in config.bad_words_ids or []):
+        return "bad_words_ids"
+    return None if config.forced_eos_token_id in (None, *end_tokens(config)) else "forced_eos_token_id"
+
+
+def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) -> SearchSettings:
+    """The settings of a search that gives what `generate` gives under a `config` without unknown settings."""
+    start = config.decoder_start_token_id
+    banned = [word for words in config.bad_words_ids or [] for word in words]
+    return SearchSettings(
+        num_beams=config.num_beams or 1,
+        length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
+        min_new_tokens=config.min_new_tokens or 0,
+        start=model_config.decoder_start_token_id if start is None else start,
+        eos=end_tokens(config),
+        suppressed=sorted({*(config.suppress_tokens or []), *banned}),
+    )
+
+
+def end_tokens(config: GenerationConfig) -> list[int]:
+    """Ids of the end-of-sentence tokens."""
+    return [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
+
+
+def length_limits(source_lengths: Tensor, config: GenerationConfig, model_config: PreTrainedConfig) -> Tensor:
+    """Most tokens of each translation, without end of sentence, [B], for sources of `source_lengths` tokens, [B]."""
+    longest = model_config.max_position_embeddings - 1
+    factor, offset = getattr(config, "length_limit", (LENGTH_FACTOR, LENGTH_OFFSET))  # fairseq's models have their own
+    limits = factor * source_lengths + offset
+    return torch.clamp(limits, max=min(longest, config.max_new_tokens or longest))

@@ -1,0 +1,255 @@
+"""CTranslate2 as a backend: its stock converter reads our stock folders, and translations are the same."""
+
+import itertools
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from toy import random_texts, toy_tokenizer
+
+from admin_nmt import Translator, ctranslate2_backend
+from admin_nmt.exporting import export_standard
+from admin_nmt.tokenization import save_tokenizers
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+TEXTS = random_texts(40, seed=8)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """An empty cache of converted models."""
+    monkeypatch.setattr(ctranslate2_backend, "CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def trained(tiny_model, tokenizer):
+    """Builds a model that learnt for a few updates to copy, so that its translations end and differ in length."""
+
+    def build(**fields):
+        model = tiny_model(vocab_size=len(tokenizer), **fields)
+        batch = tokenizer(random_texts(24, seed=7), return_tensors="pt", padding=True)
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(60):
+            optimizer.zero_grad()
+            model.train()(**batch, labels=labels).loss.backward()
+            optimizer.step()
+        return model.eval()
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> Path:
+    """Where the first test that needs the stock folder writes it."""
+    return tmp_path_factory.mktemp("exported") / "stock"
+
+
+@pytest.fixture
+def stock(exported, trained, tokenizer, tmp_path) -> Path:
+    """A stock Marian folder, the test's own."""
+    if not exported.exists():
+        export_standard(trained(), tokenizer, exported)
+    return shutil.copytree(exported, tmp_path / "stock")
+
+
+def pair(folder: Path, **options) -> tuple[Translator, Translator]:
+    """The same model by torch and by CTranslate2."""
+    return (
+        Translator.from_pretrained(folder, device="cpu", **options),
+        Translator.from_pretrained(folder, device="cpu", backend="ctranslate2", **options),
+    )
+
+
+@pytest.mark.parametrize(
+    "variants", [("admin", "pre_ln"), pytest.param(("deepnorm", "post_ln"), marks=pytest.mark.slow)]
+)
+def test_the_stock_command_converts_the_folder(trained, tokenizer, tmp_path, variants):
+    """`ct2-transformers-converter` as it is shipped; then greedy and beam search give the same tokens as ours."""
+    command, running = Path(sys.executable).with_name("ct2-transformers-converter"), []
+    for variant in variants:
+        export_standard(trained(variant=variant), tokenizer, tmp_path / variant)
+        arguments = ["--model", tmp_path / variant, "--output_dir", tmp_path / f"{variant}-converted"]
+        running.append(subprocess.Popen([command, *arguments], stderr=subprocess.PIPE, text=True))
+    for process in running:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+    source = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(TEXTS)["input_ids"]]
+    for variant, beams in itertools.product(variants, (1, 5)):
+        theirs = ctranslate2.Translator(str(tmp_path / f"{variant}-converted"))
+        results = theirs.translate_batch(source, beam_size=beams, max_decoding_length=60, return_end_token=True)
+        ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+        expected = Translator.from_pretrained(tmp_path / variant, device="cpu").translate(TEXTS, num_beams=beams)
+        assert tokenizer.batch_decode(ids, skip_special_tokens=True) == expected
+        assert len({len(text) for text in expected}) > 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 1},
+        {"num_beams": 5},
+        {"num_beams": 4, "length_penalty": 0.0},
+        {"num_beams": 4, "length_penalty": 0.6, "max_tokens": 50},
+        {"num_beams": 3, "length_penalty": 2.0, "max_tokens": 1},
+        {"num_beams": 1, "max_new_tokens": 4},
+    ],
+    ids=str,
+)
+def test_translates_as_torch_does(stock, options):
+    ours, theirs = pair(stock, **options)
+    texts = ["", *TEXTS, "ba " * 90, "  "]
+    assert theirs.translate(texts) == ours.translate(texts)
+
+
+def test_the_limit_of_each_sentence_holds_whatever_the_batch(stock, trained, tokenizer, tmp_path):
+    model = trained()
+    with torch.no_grad():
+        model.model.shared.weight[0] = 0  # the end of sentence loses its probability: translations run on
+    export_standard(model, tokenizer, tmp_path / "endless")
+    theirs = Translator.from_pretrained(tmp_path / "endless", backend="ctranslate2", num_beams=3)
+    ids = tokenizer(TEXTS)["input_ids"]
+    together = theirs.generate_ids(ids, num_beams=3)
+    assert together == [theirs.generate_ids([row], num_beams=3)[0] for row in ids]
+    limits = [min(2 * len(row) + 20, 63) for row in ids]
+    assert any(len(row) == limit for row, limit in zip(together, limits, strict=True))
+    assert all(len(row) <= limit for row, limit in zip(together, limits, strict=True))
+
+
+@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
+def test_a_folder_trained_here_is_exported_on_the_way(trained, tokenizer, tmp_path, variant):
+    trained(variant=variant).save_pretrained(tmp_path / "final")
+    save_tokenizers(tmp_path / "final", tokenizer)
+    ours, theirs = pair(tmp_path / "final", num_beams=4)
+    assert theirs.translate(TEXTS) == ours.translate(TEXTS)
+
+
+def test_int8_loads_from_the_same_conversion(stock, cache):
+    float32 = Translator.from_pretrained(stock, backend="ctranslate2")
+    int8 = Translator.from_pretrained(stock, backend="ctranslate2", compute_type="int8", device="cpu")
+    assert int8.model.model.compute_type.startswith("int8")
+    assert float32.model.converted == int8.model.converted
+    assert len(int8.translate(TEXTS)) == len(TEXTS)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_is_converted_once_for_each_content(stock, cache, monkeypatch):
+    conversions, converter = [], ctranslate2.converters.TransformersConverter
+
+    class Counting(converter):
+        def convert(self, *args, **kwargs):
+            conversions.append(self)
+            return super().convert(*args, **kwargs)
+
+    monkeypatch.setattr(ctranslate2.converters, "TransformersConverter", Counting)
+    first = Translator.from_pretrained(stock, backend="ctranslate2").model.converted
+    assert Translator.from_pretrained(stock, backend="ctranslate2").model.converted == first
+    assert len(conversions) == 1
+    model = Translator.from_pretrained(stock).model
+    with torch.no_grad():
+        model.model.shared.weight[5] += 1
+    model.save_pretrained(stock)
+    assert Translator.from_pretrained(stock, backend="ctranslate2").model.converted != first
+    assert len(conversions) == 2
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_failed_conversion_leaves_nothing_behind(stock, cache, monkeypatch):
+    def convert(self, folder, **kwargs):
+        (Path(folder) / "model.bin").write_text("half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(ctranslate2.converters.TransformersConverter, "convert", convert)
+    with pytest.raises(OSError, match="no space left"):
+        Translator.from_pretrained(stock, backend="ctranslate2")
+    assert not list(cache.iterdir())
+
+
+def test_another_process_may_be_faster(stock, cache, monkeypatch):
+    convert = ctranslate2.converters.TransformersConverter.convert
+
+    def slow(self, folder, **kwargs):
+        monkeypatch.undo()
+        monkeypatch.setattr(ctranslate2_backend, "CACHE", cache)
+        Translator.from_pretrained(stock, backend="ctranslate2")
+        return convert(self, folder, **kwargs)
+
+    monkeypatch.setattr(ctranslate2.converters.TransformersConverter, "convert", slow)
+    late = Translator.from_pretrained(stock, backend="ctranslate2", num_beams=2)
+    assert late.translate(TEXTS) == Translator.from_pretrained(stock, num_beams=2).translate(TEXTS)
+    assert [path.name for path in cache.iterdir()] == [late.model.converted.name]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"variant": "dlcl_pre_ln"}, "cannot run in CTranslate2: variant 'dlcl_pre_ln'"),
+        ({"share_encoder_decoder_embeddings": False}, "two vocabularies"),
+    ],
+)
+def test_a_model_that_has_no_counterpart_is_refused(tiny_model, tokenizer, tmp_path, cache, fields, message):
+    tiny_model(vocab_size=len(tokenizer), **fields).save_pretrained(tmp_path / "final")
+    save_tokenizers(tmp_path / "final", tokenizer)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(tmp_path / "final", backend="ctranslate2")
+    assert not cache.exists()
+
+
+def test_a_model_of_another_kind_is_refused(stock):
+    config = json.loads((stock / "config.json").read_text())
+    (stock / "config.json").write_text(json.dumps(config | {"model_type": "bart"}))
+    with pytest.raises(ValueError, match="is a bart model"):
+        Translator.from_pretrained(stock, backend="ctranslate2")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("early_stopping", False),
+        ("no_repeat_ngram_size", 3),
+        ("do_sample", True),
+        ("suppress_tokens", [4]),
+        ("eos_token_id", [0, 5]),
+        ("decoder_start_token_id", 3),
+    ],
+)
+def test_no_setting_is_silently_ignored(stock, option, value):
+    translator = Translator.from_pretrained(stock, backend="ctranslate2", num_beams=2)
+    with pytest.raises(ValueError, match=f"{option}: CTranslate2 cannot search with this setting"):
+        translator.translate(["ba do."], **{option: value})
+
+
+def test_wrong_names_are_refused(stock):
+    with pytest.raises(ValueError, match="backend: 'onnx' is neither"):
+        Translator.from_pretrained(stock, backend="onnx")
+    with pytest.raises(ValueError, match="compute_type: 'int3' is not one of"):
+        Translator.from_pretrained(stock, backend="ctranslate2", compute_type="int3")
+    with pytest.raises(ValueError, match="compute_type: belongs to"):
+        Translator.from_pretrained(stock, compute_type="int8")
+
+
+def test_a_missing_package_is_one_sentence(stock, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(ImportError, match=r"pip install 'admin_nmt\[ctranslate2\]'"):
+        Translator.from_pretrained(stock, backend="ctranslate2")
+
+
+def test_uses_the_models_own_settings(stock, caplog):
+    generation = json.loads((stock / "generation_config.json").read_text())
+    (stock / "generation_config.json").write_text(json.dumps(generation | {"num_beams": 4, "length_penalty": 0.2}))
+    with caplog.at_level(logging.WARNING):
+        ours, theirs = pair(stock)
+        assert theirs.translate(TEXTS) == ours.translate(TEXTS)
+        assert theirs.translate(TEXTS) != theirs.translate(TEXTS, num_beams=1)
+    assert not caplog.records

@@ -1,0 +1,232 @@
+"""Translation speed of four systems, alternating in one run: ours, stock `generate`, CTranslate2 in float32 and int8.
+
+    python training/benchmark_translation.py --data path/to/multi30k
+    python training/benchmark_translation.py --data path/to/multi30k --model runs/multi30k/standard --check 500
+
+Sentences of test_2016, beam 5. Ours and CTranslate2 take batches of `max_tokens` source positions, sorted by length;
+stock takes 32 sentences in the order of the file. The shapes have random weights and take `steps` decoder steps for
+every sentence in all four systems; a trained model ends where it likes. Each measurement is a process of its own, with
+the same number of threads for all: torch's intra-op threads, which CTranslate2 gets as intra_threads (inter_threads is
+1). Loading and a first batch are not counted. `--check` compares the translations of a trained model with ours, at
+beam 1 and 5. Machines are shared and noisy: compare the ratios, each the median over rounds of neighbours in time.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import ctranslate2
+import torch
+import transformers
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, ctranslate2_backend
+from admin_nmt.exporting import export_standard
+from admin_nmt.metrics import bleu
+from admin_nmt.parallel_text import read_lines
+from admin_nmt.tokenization import train_tokenizer
+from benchmark import Shape, alone
+from cli import parse, run
+
+SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0)}
+SYSTEMS = ("stock", "ours", "CTranslate2 float32", "CTranslate2 int8")
+STOCK_BATCH = 32
+
+
+@dataclass
+class Arguments:
+    data: str = field(metadata={"help": "Folder of Multi30k: train.*.gz, and test_2016_flickr.*.gz to translate."})
+    model: str | None = field(default=None, metadata={"help": "Folder of a trained stock model, measured as well."})
+    source: str | None = field(default=None, metadata={"help": "Sentences to translate instead of test_2016."})
+    target: str | None = field(default=None, metadata={"help": "Their references, for the BLEU of `check`."})
+    shapes: list[str] = field(default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}."})
+    rounds: int = field(default=3, metadata={"help": "Measurements of each system; 0 to check alone."})
+    sentences: int = field(default=1000, metadata={"help": "So many sentences from the start of the file."})
+    num_beams: int = field(default=5, metadata={"help": "Beam size."})
+    steps: int = field(default=15, metadata={"help": "Decoder steps of a sentence under random weights."})
+    max_tokens: int = field(default=1024, metadata={"help": "Source positions of a batch of ours and of CTranslate2."})
+    threads: int = field(default_factory=torch.get_num_threads, metadata={"help": "Threads of each system."})
+    check: int = field(default=0, metadata={"help": "Compare the model's translations of so many sentences."})
+    output: str = field(default="model_cards/benchmark", metadata={"help": "Folder of the results."})
+
+
+@dataclass
+class Case:
+    """A model folder and what is done with it; `steps` is None where sentences end by themselves."""
+
+    folder: str
+    cache: str
+    sentences: list[str]
+    num_beams: int
+    steps: int | None
+    max_tokens: int
+    threads: int
+
+
+def stock(case: Case) -> Callable[[list[str]], list[str]]:
+    """Marian as transformers runs it, in the order of the sentences."""
+    tokenizer = AutoTokenizer.from_pretrained(case.folder)
+    model = AutoModelForSeq2SeqLM.from_pretrained(case.folder).eval()
+    longest = model.config.max_position_embeddings - 1
+    steps = {"min_new_tokens": case.steps, "max_new_tokens": case.steps} if case.steps else {"max_new_tokens": longest}
+
+    def translate(sentences: list[str]) -> list[str]:
+        texts = []
+        for start in range(0, len(sentences), STOCK_BATCH):
+            batch = tokenizer(sentences[start : start + STOCK_BATCH], return_tensors="pt", padding=True)
+            ids = model.generate(**batch, num_beams=case.num_beams, early_stopping=case.num_beams > 1, **steps)
+            texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return texts
+
+    return translate
+
+
+def ours(case: Case, **engine: Any) -> Callable[[list[str]], list[str]]:
+    """`Translator`; the end of sentence takes the last of the steps."""
+    ctranslate2_backend.CACHE = Path(case.cache)
+    options: dict[str, Any] = {"max_tokens": case.max_tokens, "num_beams": case.num_beams} | engine
+    if case.steps:
+        options |= {"min_new_tokens": case.steps - 1, "max_new_tokens": case.steps - 1}
+    return Translator.from_pretrained(case.folder, device="cpu", **options).translate
+
+
+def build(system: str, case: Case) -> Callable[[list[str]], list[str]]:
+    """The function that translates with a system."""
+    if system == "stock":
+        return stock(case)
+    compute_type = system.partition(" ")[2]
+    return ours(case, backend="ctranslate2", compute_type=compute_type) if compute_type else ours(case)
+
+
+def measure(system: str, case: Case) -> dict[str, float]:
+    """Seconds, CPU seconds of all threads, and growth of the peak memory in MB, of translating all sentences."""
+    torch.set_num_threads(case.threads)
+    memory = peak_memory()
+    translate = build(system, case)
+    translate(case.sentences[:STOCK_BATCH])
+    start, cpu = time.perf_counter(), time.process_time()
+    translate(case.sentences)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return {"seconds": seconds, "cpu_seconds": cpu, "memory_mb": peak_memory() - memory}
+
+
+def peak_memory() -> float:
+    """MB that this process held at most, as Linux counts it (getrusage would begin with the parent's)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def translations(system: str, case: Case) -> list[str]:
+    """What a system makes of the sentences."""
+    torch.set_num_threads(case.threads)
+    return build(system, case)(case.sentences)
+
+
+def random_model(name: str, args: Arguments, folder: Path) -> Path:
+    """A stock Marian folder of a shape, with random weights and a vocabulary of the training data."""
+    lines = (line for side in ("en", "de") for line in read_lines(Path(args.data) / f"train.{side}.gz"))
+    tokenizer = train_tokenizer(lines, 8000)
+    torch.manual_seed(0)
+    config = AdminConfig(variant="post_ln", vocab_size=len(tokenizer), **SHAPES[name].fields())
+    export_standard(AdminForConditionalGeneration(config), tokenizer, folder)
+    return folder
+
+
+def compare(args: Arguments, folder: str, cache: str, sentences: list[str], references: list[str]) -> list[dict]:
+    """How many translations of each system are ours, and their BLEU, at beam 1 and 5."""
+    rows = []
+    for beams in (1, 5):
+        case = Case(folder, cache, sentences, beams, None, args.max_tokens, args.threads)
+        texts = {system: alone(translations, system, case) for system in SYSTEMS}
+        for system, found in texts.items():
+            same = sum(a == b for a, b in zip(found, texts["ours"], strict=True))
+            score = bleu(found, references)["bleu"] if references else None
+            rows.append({"num_beams": beams, "system": system, "same": same, "of": len(found), "bleu": score})
+    return rows
+
+
+def speed_table(results: dict[str, dict[str, list[dict[str, float]]]], count: int) -> str:
+    """Sentences a second, ratios to stock and memory as a Markdown table."""
+    rows = ["| model | system | sentences a second | times stock | CPU time of stock / its own | peak memory, MB |"]
+    rows.append("|---|---|---|---|---|---|")
+    for name, systems in results.items():
+        for system, runs in systems.items():
+            wall, cpu = (
+                median(base[key] / own[key] for base, own in zip(systems["stock"], runs, strict=True))
+                for key in ("seconds", "cpu_seconds")
+            )
+            speed, memory = count / median(r["seconds"] for r in runs), median(r["memory_mb"] for r in runs)
+            rows.append(f"| {name} | {system} | {speed:.1f} | {wall:.2f} | {cpu:.2f} | {memory:,.0f} |")
+    return "\n".join(rows) + "\n"
+
+
+def check_table(rows: list[dict[str, Any]]) -> str:
+    """The comparison as a Markdown table."""
+    lines = ["| beam | system | same as ours | BLEU |", "|---|---|---|---|"]
+    for row in rows:
+        score = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
+        lines.append(f"| {row['num_beams']} | {row['system']} | {row['same']} of {row['of']} | {score} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    args = parse(Arguments, __doc__)
+    unknown = set(args.shapes) - set(SHAPES)
+    if unknown:
+        raise ValueError(f"shapes: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
+    model = args.model or ""
+    if args.check and not model:
+        raise ValueError("check: needs a trained model; name its folder with --model")
+    test = Path(args.data) / "test_2016_flickr.en.gz"
+    sentences = list(read_lines(args.source or test))[: max(args.sentences, args.check)]
+    target = args.target if args.source else test.with_name("test_2016_flickr.de.gz")
+    references = list(read_lines(target))[: args.check] if target else []
+    output = Path(args.output)
+    output.mkdir(parents=True, exist_ok=True)
+    facts: dict[str, Any] = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": args.threads}
+    facts |= {library.__name__: library.__version__ for library in (torch, transformers, ctranslate2)}
+    all_runs: dict[str, dict[str, list[dict[str, float]]]] = {}
+    facts |= {"runs": all_runs, "check": []}
+    with TemporaryDirectory() as temporary:
+        cache = f"{temporary}/cache"
+        if args.check:
+            facts["check"] = compare(args, model, cache, sentences[: args.check], references)
+            save(facts, output, len(sentences[: args.sentences]))
+        for name in filter(None, [*args.shapes, model] if args.rounds else []):
+            folder = name if name == model else random_model(name, args, Path(temporary) / name)
+            steps = None if name == model else args.steps
+            part = sentences[: args.sentences]
+            case = Case(str(folder), cache, part, args.num_beams, steps, args.max_tokens, args.threads)
+            alone(translations, SYSTEMS[-1], Case(**vars(case) | {"sentences": part[:1]}))  # converts the model
+            runs = all_runs[title(name, folder)] = {system: [] for system in SYSTEMS}
+            for number in range(args.rounds):
+                for system in SYSTEMS:
+                    runs[system].append(alone(measure, system, case))
+                    speed = len(part) / runs[system][-1]["seconds"]
+                    print(f"{name} round {number + 1}: {system} {speed:.1f} sentences a second", flush=True)
+                save(facts, output, len(part))
+    print((output / "translation.md").read_text(), end="")
+
+
+def title(name: str, folder: str | Path) -> str:
+    """A shape, or the shape of a trained model, as the table names it."""
+    model = MarianMTModel.config_class.from_pretrained(folder)
+    kind = f"random, {name}" if name in SHAPES else f"trained, {model.encoder_layers}-{model.decoder_layers}"
+    return f"{kind} d {model.d_model}"
+
+
+def save(facts: dict[str, Any], folder: Path, count: int) -> None:
+    """Write what is there so far."""
+    (folder / "translation.json").write_text(json.dumps(facts, indent=1) + "\n")
+    tables = [speed_table(facts["runs"], count)] if facts["runs"] else []
+    tables += [check_table(facts["check"])] if facts["check"] else []
+    (folder / "translation.md").write_text("\n".join(tables))
+
+
+if __name__ == "__main__":
+    run(main)
