@@ -59,7 +59,7 @@ class TokenMeter:
             self._start += time.perf_counter() - start
 
     def read(self, accelerator: Any) -> dict[str, float]:
-        """Target tokens, their number a second, and their NLL in nats where the model gives it; then starts from zero."""
+        """Target tokens, their number a second, their mean NLL in nats if the model gives it; then starts from zero."""
         tokens, now = float(self.tokens), time.perf_counter()
         readings: dict[str, float] = {}
         if tokens and self._start is not None:

@@ -44,7 +44,8 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
     config = model.config
     if config.positions != "marian" or config.score_padding:
         raise ExportError(
-            "positions: stock classes have Marian's sinusoids and never score <pad>; this model has fairseq's"
+            "positions: stock classes have Marian's sinusoids and never score <pad>, unlike models of fairseq; share "
+            "it as it is, to be loaded with trust_remote_code=True"
         )
     if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
@@ -98,7 +99,9 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
 
 
 def _generation_config(model: AdminForConditionalGeneration) -> GenerationConfig:
-    config = GenerationConfig.from_dict(model.generation_config.to_dict())
+    settings = model.generation_config.to_dict()
+    settings.pop("_from_model_config", None)  # it would have these settings made anew from config.json
+    config = GenerationConfig.from_dict(settings)
     config.bad_words_ids = [[model.config.pad_token_id]]
     config.eos_token_id = model.config.eos_token_id
     config.pad_token_id = config.decoder_start_token_id = model.config.pad_token_id

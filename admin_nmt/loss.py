@@ -26,6 +26,27 @@ def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded
     return (1 - epsilon) * nll - epsilon * (log_p.mean(-1) * kept).sum(), nll
 
 
+class LabelSmoothedLoss:
+    """The loss of a stock model, by `Trainer`'s interface `compute_loss_func`.
+
+    A stock model's own loss is the mean over a batch: with accumulation or on several processes, batches of few tokens
+    would weigh as much as those of many.
+
+    Args:
+        epsilon: ε of label smoothing. excluded: id of a token that is never scored, or None.
+    """
+
+    def __init__(self, epsilon: float, excluded: int | None) -> None:
+        self.epsilon = epsilon
+        self.excluded = excluded
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update."""
+        loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
+        outputs["nll"] = nll.detach()
+        return loss / (labels.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
 class _ChunkedLoss(torch.autograd.Function):
     """`label_smoothed_nll(hidden @ weight.T, …)` by chunks of tokens, which makes its gradients in the forward pass.
 

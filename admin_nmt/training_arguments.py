@@ -59,8 +59,3 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("max_tokens", "profile_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a positive number of tokens")
-        if self.label_smoothing_factor != 0:
-            raise ValueError(
-                f"label_smoothing_factor is {self.label_smoothing_factor}, but the model smooths its own loss; "
-                "set label_smoothing in the model's configuration"
-            )

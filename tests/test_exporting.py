@@ -172,25 +172,3 @@ def test_model_is_left_alone(model, tokenizer, tmp_path):
     export_standard(ours, tokenizer, tmp_path / "stock")
     assert ours.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
-
-
-@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
-def test_ctranslate2_translates_identically(model, tokenizer, tmp_path, variant):
-    """Its stock converter reads the folder; greedy and beam search give the same tokens."""
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    ours = learn_to_copy(model(variant=variant), tokenizer, updates=60)
-    export_standard(ours, tokenizer, tmp_path / "stock")
-    converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "stock"))
-    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "converted")))
-    texts = random_texts(32, seed=8)
-    source = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]
-    for beams in (1, 5):
-        search = {"num_beams": beams, "early_stopping": beams > 1, "max_new_tokens": 40, "min_new_tokens": 1}
-        generated = ours.generate(**tokenizer(texts, return_tensors="pt", padding=True), **search)
-        expected = [
-            [token for token in tokenizer.convert_ids_to_tokens(row) if token not in ("</s>", "<pad>")]
-            for row in generated.tolist()
-        ]
-        results = translator.translate_batch(source, beam_size=beams, max_decoding_length=40)
-        assert [result.hypotheses[0] for result in results] == expected
-        assert len({len(tokens) for tokens in expected}) > 3
