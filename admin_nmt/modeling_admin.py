@@ -7,11 +7,12 @@ size of the target vocabulary.
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
@@ -24,7 +25,7 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import PushToHubMixin, TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -108,6 +109,19 @@ class AdminDecoderLayer(AdminLayer):
         return self.ffn_residual(x, self.feed_forward)
 
 
+@dataclass
+class ModelWithTokenizers(PushToHubMixin):
+    """What one commit holds: a model, and tokenizers by the subfolder they are saved in."""
+
+    model: PreTrainedModel
+    tokenizers: dict[str, PreTrainedTokenizerBase]
+
+    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
+        self.model.save_pretrained(save_directory, **kwargs)
+        for subfolder, tokenizer in self.tokenizers.items():
+            tokenizer.save_pretrained(Path(save_directory) / subfolder)
+
+
 class AdminPreTrainedModel(PreTrainedModel):
     """Initialisation as in the papers' code (Xavier, embeddings N(0, 1/d)), and what transformers wants to know."""
 
@@ -139,6 +153,25 @@ class AdminPreTrainedModel(PreTrainedModel):
             init.copy_(module.weight, module.initial_weight())
         elif isinstance(module, SinusoidalPositions):
             init.copy_(module.table, module.sinusoids())
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Push weights, configurations, code and card as one commit, with the tokenizers if they are given.
+
+        Args:
+            tokenizer: the joint one, or that of the source.
+            target_tokenizer: that of the target if there are two; it goes to the subfolder `target_tokenizer`.
+            kwargs: as for every model of transformers.
+        """
+        given = {"": tokenizer, "target_tokenizer": target_tokenizer}
+        tokenizers = {subfolder: tokenizer for subfolder, tokenizer in given.items() if tokenizer is not None}
+        return ModelWithTokenizers(self, tokenizers).push_to_hub(repo_id, **kwargs)
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
@@ -335,6 +368,8 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             }
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
         self.post_init()
+        # The default of `generate` would cut every translation at 20 tokens.
+        self.generation_config.max_new_tokens = config.max_position_embeddings - 1
 
     @property
     def excluded_token(self) -> int | None:

@@ -1,7 +1,9 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
 import math
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,19 +19,32 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
-from transformers.trainer_utils import speed_metrics
+from transformers.modelcard import TrainingSummary
+from transformers.trainer_utils import HubStrategy, speed_metrics
 
 from .allocator import keep_freed_memory
 from .batching import Seq2SeqCollator, TokenBatchSampler
 from .callbacks import EpochShuffle, TokenMeter
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
+from .loss import LabelSmoothedLoss
 from .profiling import Mode, profile_omega
 from .tokenization import save_tokenizers
 from .training_arguments import AdminTrainingArguments
 
 PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
 NEVER_DECAYED = (".omega", "history.weight")
+USE = """
+## Use
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+name = "{repo_id}"
+tokenizer = AutoTokenizer.from_pretrained(name{trust})
+model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
+```
+"""
 
 
 class AdminTrainer(Seq2SeqTrainer):
@@ -39,13 +54,14 @@ class AdminTrainer(Seq2SeqTrainer):
     also `target`, the raw reference text.
 
     Args:
-        model: a model that divides its summed loss by `num_items_in_batch`, as `AdminForConditionalGeneration` does.
+        model: an `AdminForConditionalGeneration`, or a stock translation model such as a folded one, whose loss is then
+            computed here: summed, smoothed by `label_smoothing_factor`, divided by the target tokens of the update.
         processing_class: the tokenizer, or that of the source if there are two.
         target_tokenizer: the target's tokenizer if there are two.
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
-        ValueError: one process has several GPUs.
+        ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
         DivergedError: by `train`, before an update that is not finite.
     """
 
@@ -65,7 +81,16 @@ class AdminTrainer(Seq2SeqTrainer):
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("data_collator", Seq2SeqCollator(model.config.pad_token_id))
+        pad = model.config.pad_token_id
+        if not hasattr(model.config, "label_smoothing"):
+            kwargs.setdefault("compute_loss_func", LabelSmoothedLoss(args.label_smoothing_factor, excluded=pad))
+            kwargs.setdefault("data_collator", Seq2SeqCollator(pad, model.config.decoder_start_token_id))
+        elif args.label_smoothing_factor != 0:
+            raise ValueError(
+                f"label_smoothing_factor is {args.label_smoothing_factor}, but the model smooths its own loss; "
+                "set label_smoothing in the model's configuration"
+            )
+        kwargs.setdefault("data_collator", Seq2SeqCollator(pad))
         super().__init__(model, args, processing_class=processing_class, **kwargs)
         if args.n_gpu > 1:
             raise ValueError(
@@ -228,6 +253,37 @@ class AdminTrainer(Seq2SeqTrainer):
         super().save_model(output_dir, _internal_call)
         if self.processing_class is not None and self.args.should_save:
             save_tokenizers(str(output_dir or self.args.output_dir), self.processing_class, self.target_tokenizer)
+
+    def create_model_card(self, **facts: Any) -> None:
+        """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.
+
+        Args:
+            facts: what the Trainer's own `create_model_card` takes (`language`, `license`, `dataset`, ...).
+        """
+        if not self.is_world_process_zero():
+            return
+        args, summary = self.args, TrainingSummary.from_trainer(self, **facts)
+        # The Trainer would name how the dataset was built in memory, and a model of the empty name.
+        summary.dataset_tags = facts.get("dataset_tags")
+        summary.dataset = facts.get("dataset", summary.dataset_tags)
+        summary.finetuned_from = summary.finetuned_from or None
+        optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
+        settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
+        summary.hyperparameters = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
+        trust = ", trust_remote_code=True" if self.model._auto_class else ""
+        use = USE.format(repo_id=self.hub_model_id or summary.model_name, trust=trust)
+        (Path(args.output_dir) / "README.md").write_text(summary.to_model_card() + use, encoding="utf-8")
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """With a checkpoint's weights go code, card and tokenizers, without which they are no model."""
+        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
+            output_dir = Path(self.args.output_dir)
+            for code in Path(checkpoint_folder).glob("*.py"):
+                shutil.copy(code, output_dir)
+            if self.processing_class is not None:
+                save_tokenizers(output_dir, self.processing_class, self.target_tokenizer)
+            self.create_model_card()
+        super()._push_from_checkpoint(checkpoint_folder)
 
 
 def is_profiling_wanted(config: PreTrainedConfig) -> bool:

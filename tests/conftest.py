@@ -1,11 +1,13 @@
 """Fixtures that every test may use: tiny models, and the folder of references where it is there."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from hub_server import TOKEN, HubServer
+from huggingface_hub import constants
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
@@ -76,3 +78,19 @@ def batch() -> dict[str, torch.Tensor]:
     source[1, 5:], labels[1, 4:] = 98, -100
     source[1, 4] = labels[1, 3] = 0
     return {"input_ids": source, "attention_mask": source.ne(98).long(), "labels": labels}
+
+
+@pytest.fixture
+def hub(monkeypatch) -> Iterator[HubServer]:
+    """A Hub in memory, which the client of this process talks to; it does not wait between its attempts."""
+    with HubServer() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield server

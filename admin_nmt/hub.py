@@ -1,0 +1,112 @@
+"""Push the folder of a model to the Hub: one commit, or none."""
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+# A pickle of the run's arguments, which names paths of the machine and which no model needs.
+NEVER_PUSHED = ("training_args.bin",)
+# What a loader would take for a part of the new model if an earlier one left it.
+REPLACED = ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*")
+
+HINTS = {
+    401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
+    403: "use a token that may write there",
+    412: "someone else pushed in the meantime; look at their commit, then push again",
+}
+
+
+class HubError(OSError):
+    """The Hub did not take the model; it still has its last complete revision."""
+
+
+def push_folder(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    commit_message: str = "Upload model",
+) -> str:
+    """Make a repository hold the model of a folder, in one commit; create the repository if there is none.
+
+    Files that are there already, weights among them, are not sent again, and where nothing differs there is no commit.
+    Weights, code and tokenizers of an earlier model that the folder lacks are deleted in the same commit; other files
+    stay.
+
+    Args:
+        folder: what to push, without hidden files and `training_args.bin`.
+        private: whether a new repository is private; True refuses one that is public already.
+        revision: the branch, created from `main` if it is missing; default `main`.
+
+    Returns:
+        The commit's URL.
+
+    Raises:
+        ValueError: the folder holds no file.
+        HubError: the Hub refused, failed or could not be reached; the repository keeps its last complete revision.
+    """
+    files = model_files(Path(folder))
+    try:
+        api = HfApi()
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        there = api.model_info(repo_id, revision=revision)
+        if private and not there.private:
+            raise HubError(f"{repo_id}: is public on the Hub; make it private there, or push without `private`")
+        stale = [path for path in (file.rfilename for file in there.siblings or []) if is_stale(path, files)]
+        # Not upload_folder, which makes several commits of a folder that takes long.
+        commit = api.create_commit(
+            repo_id,
+            [
+                *(CommitOperationAdd(path, local) for path, local in files.items()),
+                *(CommitOperationDelete(path) for path in stale),
+            ],
+            commit_message=commit_message,
+            revision=revision,
+            parent_commit=there.sha,
+        )
+    except HubError:
+        raise
+    except (HTTPError, OSError, ValueError, RuntimeError) as error:
+        raise HubError(f"{repo_id}: {reason(error)}") from error
+    return commit.commit_url
+
+
+def model_files(folder: Path) -> dict[str, Path]:
+    """The files to push by their path in the repository."""
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {
+        name: path
+        for name, path in paths.items()
+        if path.name not in NEVER_PUSHED and not any(part.startswith(".") for part in Path(name).parts)
+    }
+    if not files:
+        raise ValueError(f"{folder}: holds no file to push; give the folder of a saved model")
+    return files
+
+
+def is_stale(path: str, files: dict[str, Path]) -> bool:
+    """Whether a file of the repository belongs to an earlier model."""
+    return path not in files and any(fnmatch(path, pattern) for pattern in REPLACED)
+
+
+def reason(error: BaseException) -> str:
+    """One sentence on what went wrong and what to do."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    answers = [cause for cause in chain if isinstance(cause, HfHubHTTPError)]
+    hint = "the repository keeps its last complete revision: push again, what arrived is not sent twice"
+    if answers:
+        response, said = answers[0].response, answers[0].server_message
+        what = f"the Hub answered {response.status_code}{f' ({said})' if said else ''} at {response.url.path}"
+        hint = HINTS.get(response.status_code, hint)
+    elif isinstance(error, ValueError):  # a name that no repository can have, a card whose header is no metadata
+        what, hint = str(error), "mend it and push again"
+    else:
+        what = ": ".join(dict.fromkeys(str(cause).rstrip(".") for cause in chain))
+    return " ".join(f"{what.rstrip('.')}; {hint}".split())

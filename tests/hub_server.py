@@ -1,0 +1,277 @@
+"""A Hub in memory on 127.0.0.1: as much of its HTTP interface as pushing and loading models needs.
+
+Branches point to commits, commits are trees of files that never change, and large files live in a store by SHA-256,
+where an upload puts them before any commit names them: as on the Hub, a push that stops half-way changes no revision.
+"""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+TOKEN = "dummy"
+
+
+@dataclass(frozen=True)
+class File:
+    content: bytes
+    is_lfs: bool
+
+    @property
+    def oid(self) -> str:
+        """The ETag: SHA-256 of a large file, else the hash that git gives the blob."""
+        blob = self.content if self.is_lfs else b"blob %d\0" % len(self.content) + self.content
+        return hashlib.new("sha256" if self.is_lfs else "sha1", blob).hexdigest()
+
+
+@dataclass
+class Repo:
+    private: bool
+    commits: dict[str, dict[str, File]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+    def commit(self, branch: str, tree: dict[str, File], message: str) -> str:
+        content = sorted((path, file.oid) for path, file in tree.items())
+        sha = hashlib.sha1(repr((self.branches.get(branch), message, content)).encode()).hexdigest()
+        self.commits[sha], self.branches[branch] = tree, sha
+        self.messages.append(message)
+        return sha
+
+    def resolve(self, revision: str) -> str:
+        return self.branches.get(revision, revision)
+
+
+class Refusal(Exception):
+    """An answer other than success: status, message, and the code that the client looks at."""
+
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class HubServer(ThreadingHTTPServer):
+    """Serves from its construction until `close`.
+
+    Attributes:
+        requests: method, path and size of the body of every request so far.
+        failing: requests whose "METHOD path" this pattern matches are answered with 500.
+        dropping: how many of the next uploads lose their connection after half of the body.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.repos: dict[str, Repo] = {}
+        self.objects: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str, int]] = []
+        self.failing: str | None = None
+        self.dropping = 0
+        self.lock = Lock()
+        Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def sent(self, pattern: str) -> list[tuple[str, int]]:
+        """Path and size of the requests whose "METHOD path" matches."""
+        return [(path, size) for method, path, size in self.requests if re.match(pattern, f"{method} {path}")]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: HubServer
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def answer(self) -> None:
+        self.path = unquote(urlsplit(self.path).path)
+        request = f"{self.command} {self.path}"
+        try:
+            body = self.body()
+            self.server.requests.append((self.command, self.path, len(body)))
+            if self.server.failing and re.match(self.server.failing, request):
+                raise Refusal(500, "Internal Error - We're working hard to fix this as soon as possible!")
+            for pattern, action in ROUTES:
+                if match := re.fullmatch(pattern, request):
+                    with self.server.lock:
+                        action(self, body, *match.groups())
+                    return
+            raise Refusal(404, f"no such route: {request}")
+        except Refusal as refusal:
+            headers = {"X-Error-Code": refusal.code, "X-Error-Message": str(refusal)}
+            self.reply({"error": str(refusal)}, status=refusal.status, headers=headers)
+        except ConnectionError:
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_POST = do_PUT = answer
+
+    def body(self) -> bytes:
+        size = int(self.headers.get("Content-Length") or 0)
+        if self.server.dropping and self.command == "PUT":
+            self.server.dropping -= 1
+            self.rfile.read(size // 2)
+            raise ConnectionResetError
+        return self.rfile.read(size)
+
+    def reply(self, content: object = b"", status: int = 200, headers: dict[str, str] | None = None) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(data))} | (headers or {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def repo(self, repo_id: str) -> Repo:
+        repo = self.server.repos.get(repo_id)
+        if repo is None or (repo.private and not self.is_authorized):
+            raise Refusal(401, "Repository not found", "RepoNotFound")
+        return repo
+
+    @property
+    def is_authorized(self) -> bool:
+        return self.headers.get("Authorization") == f"Bearer {TOKEN}"
+
+    def check_token(self) -> None:
+        if not self.is_authorized:
+            raise Refusal(401, "Invalid username or password.")
+
+    def commit_of(self, repo_id: str, revision: str) -> tuple[str, dict[str, File]]:
+        repo = self.repo(repo_id)
+        sha = repo.resolve(revision)
+        if sha not in repo.commits:
+            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return sha, repo.commits[sha]
+
+    def create(self, body: bytes) -> None:
+        self.check_token()
+        wanted = json.loads(body)
+        repo_id = f"{wanted.get('organization') or 'user'}/{wanted['name']}"
+        if repo_id in self.server.repos:
+            message = "You already created this model repo"
+            return self.reply({"error": message, "url": f"{self.server.url}/{repo_id}"}, status=409)
+        repo = self.server.repos[repo_id] = Repo(private=wanted.get("visibility") == "private")
+        repo.commit("main", {".gitattributes": File(b"*.safetensors filter=lfs\n", is_lfs=False)}, "initial commit")
+        return self.reply({"url": f"{self.server.url}/{repo_id}", "name": repo_id})
+
+    def branch(self, body: bytes, repo_id: str, branch: str) -> None:
+        self.check_token()
+        repo = self.repo(repo_id)
+        if branch in repo.branches:
+            raise Refusal(409, f"Reference already exists: refs/heads/{branch}")
+        repo.branches[branch] = repo.branches["main"]
+        self.reply({})
+
+    def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
+        sha, tree = self.commit_of(repo_id, revision or "main")
+        files = [{"rfilename": path} for path in tree]
+        self.reply({"id": repo_id, "sha": sha, "private": self.repo(repo_id).private, "siblings": files, "tags": []})
+
+    def tree(self, body: bytes, repo_id: str, revision: str, folder: str | None = None) -> None:
+        _, tree = self.commit_of(repo_id, revision)
+        prefix = f"{folder}/" if folder else ""
+        files = {path: file for path, file in tree.items() if path.startswith(prefix)}
+        if not files:
+            raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
+        rows = [{"type": "file", "path": p, "size": len(f.content), "oid": f.oid} for p, f in files.items()]
+        self.reply(rows)
+
+    def validate_yaml(self, body: bytes) -> None:
+        self.reply({"errors": [], "warnings": []})
+
+    def preupload(self, body: bytes, repo_id: str, revision: str) -> None:
+        self.check_token()
+        _, tree = self.commit_of(repo_id, revision)
+
+        def plan(file: dict) -> dict:
+            is_binary = b"\0" in base64.b64decode(file["sample"])
+            there = {"oid": tree[file["path"]].oid} if file["path"] in tree else {}
+            return {
+                "path": file["path"],
+                "uploadMode": "lfs" if is_binary else "regular",
+                "shouldIgnore": False,
+            } | there
+
+        self.reply({"files": [plan(file) for file in json.loads(body)["files"]]})
+
+    def lfs_batch(self, body: bytes, repo_id: str) -> None:
+        self.check_token()
+
+        def actions(wanted: dict) -> dict:
+            if wanted["oid"] in self.server.objects:
+                return wanted
+            url = f"{self.server.url}/lfs/{wanted['oid']}"
+            return wanted | {"actions": {"upload": {"href": url}, "verify": {"href": f"{url}/verify"}}}
+
+        self.reply({"transfer": "basic", "objects": [actions(wanted) for wanted in json.loads(body)["objects"]]})
+
+    def lfs_put(self, body: bytes, oid: str) -> None:
+        if hashlib.sha256(body).hexdigest() != oid:
+            raise Refusal(400, "the content has another SHA-256")
+        self.server.objects[oid] = body
+        self.reply()
+
+    def lfs_verify(self, body: bytes, oid: str) -> None:
+        if len(self.server.objects.get(oid, b"")) != json.loads(body)["size"]:
+            raise Refusal(404, "the object is not there")
+        self.reply({})
+
+    def commit(self, body: bytes, repo_id: str, branch: str) -> None:
+        self.check_token()
+        repo, (parent, tree) = self.repo(repo_id), self.commit_of(repo_id, branch)
+        (_, header), *lines = [(line["key"], line["value"]) for line in map(json.loads, body.splitlines())]
+        if header.get("parentCommit", parent) != parent:
+            raise Refusal(412, "A commit has happened since. Please refresh and try again.")
+        tree = dict(tree)
+        for key, value in lines:
+            if key == "file":
+                tree[value["path"]] = File(base64.b64decode(value["content"]), is_lfs=False)
+            elif key == "lfsFile":
+                if value["oid"] not in self.server.objects:
+                    raise Refusal(400, f"LFS object {value['oid']} was never uploaded")
+                tree[value["path"]] = File(self.server.objects[value["oid"]], is_lfs=True)
+            elif key == "deletedFile":
+                del tree[value["path"]]
+            else:
+                raise Refusal(400, f"unknown operation {key}")
+        sha = repo.commit(branch, tree, header["summary"])
+        self.reply({"commitUrl": f"{self.server.url}/{repo_id}/commit/{sha}", "commitOid": sha})
+
+    def resolve(self, body: bytes, repo_id: str, revision: str, path: str) -> None:
+        sha, tree = self.commit_of(repo_id, revision)
+        if path not in tree:
+            raise Refusal(404, "Entry not found", "EntryNotFound")
+        self.reply(tree[path].content, headers={"X-Repo-Commit": sha, "ETag": f'"{tree[path].oid}"'})
+
+
+REPO = "([^/]+/[^/]+)"
+ROUTES = [
+    ("POST /api/repos/create", Handler.create),
+    ("POST /api/validate-yaml", Handler.validate_yaml),
+    (f"POST /api/models/{REPO}/branch/(.+)", Handler.branch),
+    (f"POST /api/models/{REPO}/preupload/(.+)", Handler.preupload),
+    (f"POST /api/models/{REPO}/commit/(.+)", Handler.commit),
+    (f"GET /api/models/{REPO}/tree/([^/]+)(?:/(.+))?", Handler.tree),
+    (f"GET /api/models/{REPO}/revision/(.+)", Handler.info),
+    (f"GET /api/models/{REPO}", Handler.info),
+    (rf"POST /{REPO}\.git/info/lfs/objects/batch", Handler.lfs_batch),
+    ("PUT /lfs/([0-9a-f]+)", Handler.lfs_put),
+    ("POST /lfs/([0-9a-f]+)/verify", Handler.lfs_verify),
+    (f"(?:GET|HEAD) /{REPO}/resolve/([^/]+)/(.+)", Handler.resolve),
+]

@@ -1,0 +1,128 @@
+"""training/publish.py: both models of a run with their cards, or one sentence and nothing sent."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hub_server import HubServer
+from test_cards import made_up_results
+from toy import toy_tokenizer
+
+from admin_nmt.cards import write_card
+from admin_nmt.exporting import export_standard
+from admin_nmt.tokenization import save_tokenizers
+
+SCRIPT = Path(__file__).parents[1] / "training" / "publish.py"
+REPO = "someone/toy"  # that of the made-up results
+
+
+@pytest.fixture
+def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
+    """Builds a finished run of a tiny model, with its cards."""
+
+    def make(**fields) -> Path:
+        run, tokenizer = tmp_path / "run", toy_tokenizer()
+        model = tiny_model(vocab_size=len(tokenizer), **fields)
+        model.save_pretrained(run / "final")
+        save_tokenizers(run / "final", tokenizer)
+        if not model.config.has_history:
+            export_standard(model, tokenizer, run / "standard")
+        (run / "curve.png").write_bytes(b"\x89PNG\0")
+        (run / "results.json").write_text(json.dumps(made_up_results(model.config)))
+        for folder in (run / "standard", run / "final"):
+            if folder.is_dir():
+                write_card(run, folder)
+        return run
+
+    return make
+
+
+@pytest.fixture
+def publish(hub, monkeypatch) -> Callable[..., str]:
+    """Runs the script in this process; returns what it would exit with, nothing if all went well."""
+    import publish
+    from cli import run
+
+    def call(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["publish.py", *map(str, arguments)])
+        try:
+            run(publish.main)
+        except SystemExit as stop:
+            return str(stop.code)
+        return ""
+
+    return call
+
+
+def files(hub: HubServer, repo_id: str) -> set[str]:
+    repo = hub.repos[repo_id]
+    return set(repo.commits[repo.branches["main"]])
+
+
+def test_both_models_with_their_cards(make_run, hub):
+    """In a process of its own, as a user runs it."""
+    run = make_run()
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, SCRIPT, run, "--repo", REPO]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert [line.split("/commit/")[0] for line in result.stdout.splitlines()] == [
+        f"{hub.url}/{REPO}",
+        f"{hub.url}/{REPO}-admin",
+    ]
+    card = {"README.md", "curve.png", "omega.png", ".gitattributes"}
+    model = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert files(hub, REPO) == card | model | {"export.json"}
+    assert files(hub, f"{REPO}-admin") > card | model | {"modeling_admin.py"}
+    assert all(len(repo.messages) == 2 for repo in hub.repos.values())
+
+
+def test_a_model_without_stock_class_is_published_alone(make_run, hub, publish):
+    assert not publish(make_run(variant="dlcl_pre_ln"), "--repo", REPO, "--private")
+    assert list(hub.repos) == [REPO] and hub.repos[REPO].private
+    assert "modeling_admin.py" in files(hub, REPO)
+
+
+def test_an_outdated_card_is_refused_before_anything_is_sent(make_run, hub, publish):
+    run = make_run()
+    (run / "final" / "README.md").write_text("# Better than it is\n")
+    assert "README.md: differs from what" in publish(run, "--repo", REPO)
+    write_card(run, run / "final")
+    results = json.loads((run / "results.json").read_text())
+    del results["test"]["bleu"]
+    (run / "results.json").write_text(json.dumps(results))
+    assert "test.bleu is missing" in publish(run, "--repo", REPO)
+    (run / "standard" / "README.md").unlink()
+    assert publish(run, "--repo", REPO).startswith("error: ")
+    assert not hub.requests
+
+
+def test_a_card_of_another_repository_is_refused(make_run, hub, publish):
+    assert "README.md: does not name someone/else" in publish(make_run(), "--repo", "someone/else")
+    assert not hub.requests
+
+
+def test_a_folder_that_is_no_run(tmp_path, hub, publish):
+    assert "final/ is missing" in publish(tmp_path, "--repo", REPO)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize("failing", [f"POST .*{REPO}/commit", f"POST .*{REPO}-admin/commit", "POST /api/repos"])
+def test_a_failing_hub(make_run, hub, publish, failing):
+    """One line; a repository has either its old revision or the whole new one."""
+    run = make_run()
+    hub.failing = failing
+    said = publish(run, "--repo", REPO)
+    assert said.startswith(f"error: {REPO}") and "the Hub answered 500" in said and "\n" not in said
+    for repo_id, repo in hub.repos.items():
+        whole = len(repo.messages) == 2
+        assert whole == ({"README.md", "model.safetensors", "config.json"} <= files(hub, repo_id))
+        assert whole or files(hub, repo_id) == {".gitattributes"}
+    assert not list(run.glob("**/.*"))
+    hub.failing = None
+    assert not publish(run, "--repo", REPO)
+    assert all(len(repo.messages) == 2 for repo in hub.repos.values())
