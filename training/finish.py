@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from admin_nmt.averaging import average_checkpoints
+from admin_nmt.cards import write_card
 from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.exporting import ExportError, FoldingError, export_standard
 from admin_nmt.metrics import score, tokenized_bleu
@@ -40,6 +41,15 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
     return {"kind": kind, "valid": candidates, "updates": trainer.state.global_step}
 
 
+def set_search(trainer: AdminTrainer, recipe: Recipe) -> dict[str, Any]:
+    """Let the saved model search by default as it is evaluated; gives these settings."""
+    search = {"num_beams": 5, "length_penalty": 1.0}
+    search |= {name: recipe.evaluation[name] for name in search if name in recipe.evaluation}
+    config = trainer.accelerator.unwrap_model(trainer.model).generation_config
+    config.update(**search, early_stopping=True if search["num_beams"] > 1 else None)
+    return search
+
+
 def evaluate(trainer: AdminTrainer) -> dict[str, float]:
     """Scores on the validation set, if there is one."""
     scores = trainer.evaluate() if trainer.eval_dataset is not None else {}
@@ -65,22 +75,31 @@ def export(folder: Path, target: Path) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def test_scores(model: Path, test: Dataset | None, recipe: Recipe) -> dict[str, Any]:
+def write_cards(run: Path) -> None:
+    """Write the cards of the run's models, or say which fact they lack."""
+    try:
+        for folder in (run / "standard", run / "final"):
+            if folder.is_dir():
+                write_card(run, folder)
+    except ValueError as error:
+        say(f"      no model card: {error}")
+
+
+def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, Any]:
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
-    search = {
-        name: recipe.evaluation.get(name, default) for name, default in (("num_beams", 5), ("length_penalty", 1.0))
-    }
-    references, language = test["target"][:], recipe.languages[1]
-    translations = Translator.from_pretrained(model, **search).translate(test["source"][:], progress=True)
+    references = test["target"][:]
+    translations = Translator.from_pretrained(model).translate(test["source"][:], progress=True)
     for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
         (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = score(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
-    say(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']}), chrF {scores['chrf']:.2f}")
+    scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
+    say(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
+    say(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
     say(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
     for row in range(min(3, len(test))):
         say(f"      source      {test[row]['source']}")
         say(f"      translation {translations[row]}\n      reference   {references[row]}")
-    return {"test": scores, "test_sentences": len(references), "search": search}
+    return {"test": scores, "test_sentences": len(references)}

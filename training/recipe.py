@@ -14,7 +14,7 @@ import torch
 import yaml
 from accelerate import PartialState
 from datasets import Dataset, DatasetDict
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
+from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.cleaning import format_counts
@@ -40,7 +40,8 @@ class Recipe:
         training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.
         evaluation: of the finished model: `average_last` checkpoints, `num_beams`, `length_penalty`.
         languages: [source, target], for scores and output.
-        card: what only the author knows, for the model card: `license`, `dataset_name`, `dataset_type`, `note`.
+        card: what only the author knows, for the model card: `license`, `dataset_name`, `dataset_type`, `note`,
+            `example`, a source sentence, and `repo_id`, where the stock model will be on the Hub.
     """
 
     output_dir: str
@@ -101,7 +102,7 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
         "model": {f.name for f in fields(AdminConfig)} | {"attn_implementation", "from_pretrained"},
         "training": {f.name for f in fields(AdminTrainingArguments)} | {"early_stopping_patience"},
         "evaluation": {"average_last", "num_beams", "length_penalty"},
-        "card": {"license", "dataset_name", "dataset_type", "note"},
+        "card": {"license", "dataset_name", "dataset_type", "note", "example", "repo_id"},
     }
     for section, names in known.items():
         content = values.get(section, {}) if section else values
@@ -225,6 +226,11 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     attention = settings.pop("attn_implementation", None)
     source, target = prepared.source_tokenizer, prepared.target_tokenizer
     if (start := settings.pop("from_pretrained", None)) is not None:
+        kind = AutoConfig.from_pretrained(start).model_type
+        if kind != AdminConfig.model_type:
+            raise ValueError(
+                f"model.from_pretrained: {start} holds a {kind} model; start from an unfolded one (final/)"
+            )
         model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
     else:
         settings.setdefault("share_encoder_decoder_embeddings", source is target)

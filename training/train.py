@@ -19,7 +19,7 @@ from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.divergence import DivergedError
 from cli import run
 from facts import divergence_facts, omega_facts, run_facts, write_results
-from finish import average_or_best, export, test_scores
+from finish import average_or_best, export, set_search, test_scores, write_cards
 from plot import plot_curve
 from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
 
@@ -74,6 +74,7 @@ def main() -> None:
         raise
     results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
     say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
+    results["search"] = set_search(trainer, recipe)
     say("[3/5] choosing weights on the validation set")
     results["chosen"] = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
     say(f"      {results['chosen']['kind']}: {folder / 'final'}")
@@ -83,10 +84,11 @@ def main() -> None:
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
     say(f"[5/5] test set, beam search with {standard}")
-    results |= test_scores(standard, prepared.data.get("test"), recipe)
+    results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1])
     if trainer.is_world_process_zero():
         write_results(folder, results)
-    say(f'      results: {folder / "results.json"}\ntranslate: python training/translate.py {standard} --text "..."')
+        write_cards(folder)
+    say(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')
 
 
 if __name__ == "__main__":

@@ -1,0 +1,273 @@
+"""Model cards, made of nothing but the facts that a run left in its results.json.
+
+The template card.md.jinja asks for facts by name; one that is missing is refused, so a card has no gaps.
+"""
+
+import json
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from babel import Locale, UnknownLocaleError
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from .configuration_admin import AdminConfig
+
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
+CARD, CURVE, OMEGA = "README.md", "curve.png", "omega.png"
+STANDARD, UNFOLDED = "standard", "final"
+METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+HINTS = {
+    "test": "name a test set in data.test of the recipe and train anew",
+    "chosen": "let the run finish",
+    "export": "let the run finish",
+}
+
+
+class Facts(dict[str, Any]):
+    """A part of results.json whose subscript raises a `ValueError` with the full name of a fact that is not there."""
+
+    def __init__(self, values: Mapping[str, Any], file: Path, prefix: str = "") -> None:
+        super().__init__(
+            {
+                name: Facts(value, file, f"{prefix}{name}.") if isinstance(value, dict) else value
+                for name, value in values.items()
+            }
+        )
+        self._file, self._prefix = file, prefix
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            full = f"{self._prefix}{name}"
+            what = "missing" if value is None else f"{value}, no number"
+            hint = HINTS.get(full, "train the model anew with this version of admin_nmt")
+            raise ValueError(f"{self._file}: {full} is {what}, and a model card needs it: {hint}")
+        return value
+
+
+def read_facts(run: Path) -> Facts:
+    """The facts of a finished run.
+
+    Raises:
+        ValueError: results.json is absent or damaged, or the run diverged.
+    """
+    path = run / "results.json"
+    if not path.is_file():
+        raise ValueError(f"{path}: is missing, and a model card is made of it: give the folder of a finished run")
+    try:
+        facts = Facts(json.loads(path.read_text(encoding="utf-8")), path)
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: is not the JSON object of a run ({error}): train the model anew") from error
+    if diverged := facts.get("diverged"):
+        reason = str(diverged["reason"]).rstrip(".")
+        raise ValueError(f"{run}: has no model to describe, it diverged at update {diverged['update']} ({reason})")
+    return facts
+
+
+def render_card(run: Path, folder: Path) -> str:
+    """The card, README.md, of one model of a run; the same facts give the same text.
+
+    Args:
+        run: the folder of results.json.
+        folder: `standard`, the stock model, or `final`, the model as trained; only the name is looked at.
+
+    Raises:
+        ValueError: a fact is missing, or the run has no such model.
+    """
+    facts, unfolded = read_facts(Path(run)), Path(folder).name == UNFOLDED
+    if Path(folder).name not in (STANDARD, UNFOLDED):
+        raise ValueError(f"{folder}: a card describes {STANDARD}/ or {UNFOLDED}/ of a run; give one of them")
+    refused = facts["export"].get("refused")
+    if refused and not unfolded:
+        raise ValueError(f"{folder}: the run has no stock model ({refused}); make the card of {Path(run) / UNFOLDED}")
+    author = facts["recipe"].get("card") or {}
+    repo_id = author.get("repo_id") or f"USER/{Path(facts['recipe']['output_dir']).name}"
+    stock_id, repo_id = repo_id, f"{repo_id}-admin" if unfolded and not refused else repo_id
+    source, target = (language_name(code) for code in facts["recipe"]["languages"])
+    config = AdminConfig.from_dict(dict(facts["model"]["config"]))
+    card = ModelCard.from_template(
+        _metadata(facts, author, repo_id, unfolded),
+        template_str=TEMPLATE.read_text(encoding="utf-8"),
+        facts=facts,
+        author=author,
+        config=config,
+        repo_id=repo_id,
+        stock_id=stock_id,
+        unfolded=unfolded,
+        refused=refused,
+        joint=config.share_encoder_decoder_embeddings or _is_joint(facts["recipe"]),
+        source=source,
+        target=target,
+        corpus=_corpus(facts["recipe"], author),
+        test_set=_test_set(facts["recipe"], author),
+        example=json.dumps(author.get("example") or f"A sentence in {source}.", ensure_ascii=False),
+        filters=filter_rows(facts["data"]["filters"]),
+        progress=progress(facts["history"]),
+        metrics=METRICS,
+    )
+    return str(card).rstrip() + "\n"
+
+
+def write_card(run: Path, folder: Path) -> Path:
+    """Write README.md and its pictures into the folder of a model; all are complete, or nothing changes.
+
+    Returns:
+        The path of README.md.
+
+    Raises:
+        ValueError: a fact, the run's curve.png or matplotlib is missing.
+    """
+    run, folder = Path(run), Path(folder)
+    text, omega = render_card(run, folder), read_facts(run).get("omega")
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: is no folder; give that of a model of the run")
+    if not (run / CURVE).is_file():
+        raise ValueError(f"{run / CURVE}: is missing, and the card shows it: training leaves it in the run's folder")
+    temporary = Path(tempfile.mkdtemp(prefix=".card-", dir=folder))
+    try:
+        shutil.copyfile(run / CURVE, temporary / CURVE)
+        if omega:
+            draw_omega(omega, temporary / OMEGA)
+        (temporary / CARD).write_text(text, encoding="utf-8")
+        for name in pictures(text):
+            (temporary / name).replace(folder / name)
+        (temporary / CARD).replace(folder / CARD)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder / CARD
+
+
+def check_card(run: Path, folder: Path) -> None:
+    """Whether the card in the folder of a model is the one that its run's facts give.
+
+    Raises:
+        ValueError: the card or a picture is absent, a fact is missing, or the card differs from a fresh rendering.
+    """
+    run, folder = Path(run), Path(folder)
+    fresh, again = render_card(run, folder), f"render it with `admin-nmt card {run}`"
+    for name in (CARD, *pictures(fresh)):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name}: is missing from the model card: {again}")
+    if (folder / CARD).read_text(encoding="utf-8") != fresh:
+        raise ValueError(f"{folder / CARD}: differs from what {run / 'results.json'} gives: {again}")
+
+
+def pictures(text: str) -> list[str]:
+    """The files that a card shows."""
+    return re.findall(r"!\[[^\]]*\]\((\S+?)\)", text)
+
+
+def _metadata(facts: Facts, author: Mapping[str, str], repo_id: str, unfolded: bool) -> ModelCardData:
+    """The YAML header; each score carries its sacreBLEU signature in the metric's `args`."""
+    model, test, languages = facts["model"], facts["test"], facts["recipe"]["languages"]
+    dataset = _test_set(facts["recipe"], author)
+    deep = max(model["encoder_layers"], model["decoder_layers"]) > 6
+    results = [
+        EvalResult(
+            task_type="translation",
+            task_name=f"Translation {languages[0]}-{languages[1]}",
+            dataset_name=dataset,
+            dataset_type=author.get("dataset_type") or re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-"),
+            dataset_split="test",
+            metric_type=metric,
+            metric_name=name,
+            metric_value=round(test[metric], 2),
+            metric_args={"signature": test[f"{metric}_signature"]},
+        )
+        for metric, name in METRICS.items()
+    ]
+    return ModelCardData(
+        language=list(dict.fromkeys(languages)),
+        license=author.get("license") or "unknown",
+        library_name="transformers",
+        pipeline_tag="translation",
+        datasets=[author["dataset_type"]] if author.get("dataset_type") else None,
+        metrics=list(METRICS),
+        tags=["admin_nmt", model["variant"], *["deep-transformer"] * deep, *["custom_code"] * unfolded],
+        model_name=repo_id.split("/")[-1],
+        eval_results=results,
+    )
+
+
+def _is_joint(recipe: Facts) -> bool:
+    """Whether one tokenizer serves both languages of a model that does not share its embeddings."""
+    given = "path" in recipe["tokenizer"] or "from_pretrained" in recipe["model"]
+    return bool(recipe["tokenizer"].get("joint", not given))
+
+
+def _corpus(recipe: Facts, author: Mapping[str, str]) -> str | None:
+    """What the author calls the data, or the name of a built-in corpus."""
+    return author.get("dataset_name") or recipe["data"].get("builtin")
+
+
+def _test_set(recipe: Facts, author: Mapping[str, str]) -> str:
+    """The name of the corpus, or of the test set's file or Hub dataset."""
+    return _corpus(recipe, author) or Path(recipe["data"]["test"]["source"]).name.split(".")[0]
+
+
+def language_name(code: str) -> str:
+    """English name of a language, or its code where that is no known one."""
+    try:
+        return Locale.parse(code, sep="-").get_display_name("en") or code
+    except (ValueError, UnknownLocaleError):
+        return code
+
+
+def filter_rows(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """(filter, pairs it removed, pairs left) in order, from counts that begin with the pairs read."""
+    (_, left), *filters = [(name, count) for name, count in counts.items() if name != "kept"]
+    rows = [("read", 0, left)]
+    for name, removed in filters:
+        left -= removed
+        rows.append((name, removed, left))
+    return rows
+
+
+def progress(history: Iterable[Mapping[str, Any]]) -> str:
+    """A sentence on whether the validation score was still improving when training ended."""
+    during = list(takewhile(lambda row: "train_runtime" not in row, history))  # afterwards other weights are scored
+    for key, name, sign in (("eval_bleu", "BLEU", 1), ("eval_loss", "NLL", -1)):
+        scores = [(row["step"], sign * row[key]) for row in during if key in row]
+        if scores:
+            return _progress(scores, name)
+    return "No validation set was used, so whether training had converged is not known."
+
+
+def _progress(scores: Sequence[tuple[int, float]], name: str) -> str:
+    best, last = max(scores, key=lambda score: score[1])[0], scores[-1][0]
+    if len(scores) == 1:
+        return f"Validation {name} was measured once, so whether training had converged is not known."
+    if best == last:
+        return (
+            f"**Validation {name} was still improving when training ended**: the best of {len(scores)} evaluations is "
+            f"the last, at update {last:,}. Longer training may give a better model."
+        )
+    return f"Validation {name} was best at update {best:,}; the last of {len(scores)} evaluations was at {last:,}."
+
+
+def draw_omega(omega: Mapping[str, Any], path: Path) -> None:
+    """A small plot of the mean ω of each sublayer."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ImportError as error:
+        raise ValueError("the pictures of a model card need matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    axes = figure.subplots()
+    # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart, and markers for print.
+    for stack, colour, marker in (("encoder", "#0072B2", "o"), ("decoder", "#D55E00", "s")):
+        values = omega[stack]
+        axes.plot(
+            range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
+        )
+    axes.set(xlabel="sublayer, from the bottom of the stack", ylabel="ω (mean)", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)

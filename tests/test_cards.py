@@ -1,0 +1,435 @@
+"""Model cards: no gaps, always the same text, valid metadata, and snippets that run as they stand."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, constants
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import random_texts, toy_tokenizer
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, cards
+from admin_nmt.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
+from admin_nmt.configuration_admin import VARIANTS
+from admin_nmt.exporting import export_standard
+from admin_nmt.tokenization import save_tokenizers
+
+COMMITTED = Path(__file__).parents[1] / "model_cards"
+SENTENCE = 'Bal "don" kitu, mu re dol.'
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+
+
+def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
+    """Facts of the form that a finished run leaves, with numbers that nobody measured."""
+    has_omega = config.variant in ("admin", "deepnorm")
+    scores = {"bleu": 36.474, "chrf": 60.456, "ter": 48.1}
+    return {
+        "status": "finished",
+        "diverged": None,
+        "recipe": {
+            "output_dir": "/somewhere/runs/toy",
+            "data": {"test": {"source": "/somewhere/toy.test.en.gz", "target": "toy.test.de.gz"}, "max_length": 40},
+            "tokenizer": {"vocab_size": 300},
+            "model": {"variant": config.variant},
+            "languages": ["en", "de"],
+            "card": {"license": "cc-by-4.0", "example": SENTENCE, "repo_id": "someone/toy"},
+        }
+        | recipe,
+        "data": {
+            "filters": {"total": 300, "empty side": 1, "duplicate": 20, "kept": 279, "too many tokens": 9},
+            "sizes": {"train": 270, "valid": 30, "test": 20},
+        },
+        "model": {
+            "variant": config.variant,
+            "encoder_layers": 3,
+            "decoder_layers": 2,
+            "d_model": 16,
+            "encoder_ffn_dim": 32,
+            "decoder_ffn_dim": 32,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "vocab_size": config.vocab_size,
+            "decoder_vocab_size": config.decoder_vocab_size,
+            "parameters": 21_345,
+            "config": config.to_diff_dict(),
+        },
+        "omega": {"origin": "profiled", "encoder": [1.0, 1.5, 2.0], "decoder": [1.0, 2.5]} if has_omega else None,
+        "training": {
+            "updates": 600,
+            "minutes": 1.25,
+            "target_tokens": 1_234_567,
+            "tokens_per_second": 4321.0,
+            "peak_memory_gb": 0.5,
+            "processes": 1,
+            "device": "a CPU",
+            "precision": "float32",
+            "seed": 7,
+            "optimizer": "radam",
+            "learning_rate": 0.001,
+            "warmup_steps": 100,
+            "max_tokens": 512,
+            "gradient_accumulation_steps": 1,
+            "label_smoothing": 0.1,
+        },
+        "versions": {"python": "3.11", "torch": "2.13"},
+        "commit": "abc1234",
+        "history": [{"step": 300, "eval_bleu": 20.0}, {"step": 600, "eval_bleu": 30.0}],
+        "chosen": {"kind": "last weights", "valid": {"last weights": {"eval_bleu": 30.0}}, "updates": 600},
+        "export": {"refused": "DLCL has no fold"}
+        if config.variant.startswith("dlcl")
+        else {"class": "MarianMTModel", "max_logit_error": 2.5e-6},
+        "test": scores | {f"{name}_signature": SIGNATURE for name in scores} | {"tokenized_lowercase_bleu": 37.0},
+        "test_sentences": 20,
+        "search": {"num_beams": 3, "length_penalty": 0.8},
+    }
+
+
+@pytest.fixture
+def make_run(tmp_path, tiny_config) -> Callable[..., Path]:
+    """Writes the folder of a run with empty folders of models; keyword arguments are fields of the configuration."""
+
+    def make(change: Callable[[dict[str, Any]], None] = lambda results: None, run: str = "run", **fields: Any) -> Path:
+        results, folder = made_up_results(tiny_config(**fields)), tmp_path / run
+        change(results)
+        for name in ("standard", "final"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "curve.png").write_bytes(b"picture")
+        (folder / "results.json").write_text(json.dumps(results))
+        return folder
+
+    return make
+
+
+def drop(path: str) -> Callable[[dict[str, Any]], None]:
+    """Takes the fact with this dotted name out of results."""
+
+    def change(results: dict[str, Any]) -> None:
+        *sections, last = path.split(".")
+        for section in sections:
+            results = results[section]
+        del results[last]
+
+    return change
+
+
+REQUIRED = (
+    "recipe", "recipe.languages", "data.filters", "data.sizes.train", "model.variant",
+    "model.encoder_layers", "model.decoder_layers", "model.d_model", "model.parameters", "model.config",
+    "model.vocab_size", "omega.encoder", "omega.decoder", "training.updates", "training.minutes",
+    "training.target_tokens", "training.tokens_per_second", "training.device", "training.precision", "training.seed",
+    "training.optimizer", "training.learning_rate", "training.warmup_steps", "training.max_tokens",
+    "training.label_smoothing", "versions", "history", "chosen", "chosen.kind", "export", "export.class",
+    "export.max_logit_error", "test", "test.bleu", "test.bleu_signature", "test.chrf", "test.ter", "test.ter_signature",
+    "test.tokenized_lowercase_bleu", "test_sentences", "search", "search.num_beams", "search.length_penalty",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_missing_fact(make_run, name):
+    run = make_run(drop(name))
+    with pytest.raises(ValueError, match=rf"results\.json: {re.escape(name)} is missing, and a model card needs it: "):
+        write_card(run, run / "standard")
+    assert not list((run / "standard").iterdir())
+
+
+@pytest.mark.parametrize("name", ["commit", "recipe.card", "training.peak_memory_gb", "omega"])
+def test_optional_fact(make_run, name):
+    run = make_run(drop(name))
+    text = render_card(run, run / "standard")
+    assert "None" not in text and "nan" not in text
+
+
+def test_fact_that_is_no_number(make_run):
+    run = make_run(lambda results: results["test"].update(bleu=float("nan")))
+    with pytest.raises(ValueError, match=r"test\.bleu is nan, no number"):
+        render_card(run, run / "standard")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_damaged_results(tmp_path, content):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"results\.json: is not the JSON object of a run"):
+        read_facts(tmp_path)
+
+
+def test_no_results(tmp_path):
+    with pytest.raises(ValueError, match=r"results\.json: is missing"):
+        render_card(tmp_path, tmp_path / "standard")
+
+
+def test_diverged_run(make_run):
+    run = make_run(lambda results: results.update(diverged={"update": 12, "reason": "the loss is nan."}))
+    with pytest.raises(ValueError, match=r"no model to describe, it diverged at update 12 \(the loss is nan\)$"):
+        render_card(run, run / "final")
+
+
+def test_other_folder(make_run):
+    run = make_run()
+    with pytest.raises(ValueError, match="a card describes standard/ or final/"):
+        render_card(run, run / "checkpoint-300")
+
+
+def test_writing_and_checking(make_run):
+    run = make_run()
+    for name in ("standard", "final"):
+        assert write_card(run, run / name) == run / name / "README.md"
+        assert {path.name for path in (run / name).iterdir()} == {"README.md", "curve.png", "omega.png"}
+        check_card(run, run / name)
+    assert (run / "final" / "README.md").read_text() != (run / "standard" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["README.md", "curve.png", "omega.png"])
+def test_check_needs_all_files(make_run, name):
+    run = make_run()
+    write_card(run, run / "standard")
+    (run / "standard" / name).unlink()
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}: is missing .* `admin-nmt card "):
+        check_card(run, run / "standard")
+
+
+def test_check_refuses_edits_and_new_facts(make_run):
+    run = make_run()
+    card = write_card(run, run / "standard")
+    card.write_text(card.read_text().replace("36.47", "46.47"))
+    with pytest.raises(ValueError, match=r"README\.md: differs from what .*results\.json gives: render it with"):
+        check_card(run, run / "standard")
+    write_card(run, run / "standard")
+    make_run(lambda results: results["test"].update(chrf=61.0))
+    with pytest.raises(ValueError, match="differs"):
+        check_card(run, run / "standard")
+
+
+def test_failed_writing_changes_nothing(make_run, monkeypatch):
+    run = make_run()
+    card = write_card(run, run / "standard")
+    before = {path.name: path.read_bytes() for path in (run / "standard").iterdir()}
+    make_run(lambda results: results["test"].update(bleu=1.0))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match="pip install matplotlib"):
+        write_card(run, run / "standard")
+    assert {path.name: path.read_bytes() for path in card.parent.iterdir()} == before
+
+
+def test_writing_needs_the_curve(make_run):
+    run = make_run()
+    (run / "curve.png").unlink()
+    with pytest.raises(ValueError, match=r"curve\.png: is missing"):
+        write_card(run, run / "standard")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(make_run, variant):
+    run = make_run(variant=variant)
+    if variant.startswith("dlcl"):
+        with pytest.raises(
+            ValueError, match=r"the run has no stock model \(DLCL has no fold\); make the card of .*final"
+        ):
+            render_card(run, run / "standard")
+    else:
+        text = render_card(run, run / "standard")
+        assert ("Fold error" in text) == ("omega.png" in text) == (variant in ("admin", "deepnorm"))
+        assert "trust_remote_code" not in text and "2.5e-06" in text
+    text = render_card(run, run / "final")
+    assert "trust_remote_code=True" in text and f"`{variant}`" in text
+    paper = {"admin": "2008.07772", "deepnorm": "2203.00555", "post_ln": "1706.03762"}.get(variant, "1906.01787")
+    assert f"arxiv.org/abs/{paper}" in text
+
+
+def test_content(make_run):
+    run = make_run()
+    text = render_card(run, run / "standard")
+    for part in (
+        "# toy: English to German, 3-2 layers", "| BLEU | **36.47** |", "| chrF | 60.46 |", "someone/toy-admin",
+        "| TER (lower is better) | 48.10 |", "beam search with 3 beams", "| duplicate | 20 | 279 |", "1,234,567",
+        "| too many tokens | 9 | 270 |", "at most 40 tokens", "one seed (7)", "The weights: `cc-by-4.0`",
+        "Encoder: 1.00 to 2.00; decoder: 1.00 to 2.50", "still improving",
+    ):  # fmt: skip
+        assert part in text, part
+    assert "somewhere" not in text  # paths of the machine are nobody's business
+    assert text == render_card(run, run / "standard")
+
+
+def test_metadata(make_run):
+    run = make_run()
+    card = ModelCard.load(write_card(run, run / "standard"))
+    assert str(card) == card._content
+    assert (card.data.license, card.data.pipeline_tag, card.data.library_name) == (
+        "cc-by-4.0",
+        "translation",
+        "transformers",
+    )
+    assert card.data.language == ["en", "de"] and card.data.model_name == "toy"
+    found = {result.metric_type: (result.metric_value, result.metric_args) for result in card.data.eval_results}
+    signed = {"signature": SIGNATURE}
+    assert found == {"bleu": (36.47, signed), "chrf": (60.46, signed), "ter": (48.1, signed)}
+    assert {result.dataset_name for result in card.data.eval_results} == {"toy"}
+
+
+def test_no_licence_stated(make_run):
+    run = make_run(drop("recipe.card"))
+    text = render_card(run, run / "standard")
+    assert ModelCard(text).data.license == "unknown" and "licence of these weights is not stated" in text
+    assert '"USER/toy"' in text and '"A sentence in English."' in text
+
+
+class Validation(BaseHTTPRequestHandler):
+    """Answers as the Hub's validation of metadata does: 400 for a header that lacks what a model-index must have."""
+
+    def do_POST(self) -> None:
+        posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        _, header, _ = posted["content"].split("---\n", 2)
+        try:
+            (index,) = yaml.safe_load(header)["model-index"]
+            (result,) = index["results"]
+            valid = (
+                result["task"]["type"]
+                and result["dataset"].keys() >= {"name", "type"}
+                and posted["repoType"] == "model"
+            )
+            valid = valid and all(metric["type"] and metric["value"] > 0 for metric in result["metrics"])
+        except (KeyError, ValueError):
+            valid = False
+        self.send_response(200 if valid else 400)
+        self.end_headers()
+        self.wfile.write(b"" if valid else b"model-index is not valid")
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_validation_of_the_hub(make_run, monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), Validation)
+    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    try:
+        run = make_run()
+        card = ModelCard(render_card(run, run / "standard"))
+        card.validate()
+        card.data.eval_results = None
+        with pytest.raises(ValueError, match="model-index is not valid"):
+            card.validate()
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_progress():
+    def history(*scores: float) -> list[dict[str, float]]:
+        return [{"step": 100 * number, "eval_bleu": score} for number, score in enumerate(scores, 1)]
+
+    assert "still improving" in progress(history(1, 2, 3))
+    assert "best at update 200; the last of 3" in progress(history(1, 3, 3))
+    assert "measured once" in progress(history(3))
+    assert "No validation set" in progress([{"step": 1, "nll": 2.0}])
+    afterwards = [{"step": 300, "train_runtime": 1.0}, {"step": 300, "eval_bleu": 9.0}]
+    assert "best at update 200" in progress([*history(1, 3, 2), *afterwards])
+    losses = [{"step": step, "eval_loss": loss} for step, loss in ((1, 3.0), (2, 2.0))]
+    assert "NLL was still improving" in progress(losses)
+
+
+@given(st.lists(st.integers(0, 50), max_size=6))
+def test_filter_rows_add_up(removed):
+    counts = {"total": 1000} | {f"filter {number}": count for number, count in enumerate(removed)} | {"kept": 0}
+    rows = filter_rows(counts)
+    assert rows[0] == ("read", 0, 1000)
+    assert rows[-1][2] == 1000 - sum(removed)
+
+
+def test_language_name():
+    assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (Brazil)", "xx"]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return toy_tokenizer(), toy_tokenizer(seed=1)
+
+
+def learned_to_copy(config: AdminConfig, source, target) -> AdminForConditionalGeneration:
+    """A model after a few updates, whose translations end and differ."""
+    model = AdminForConditionalGeneration(config)
+    texts = [*random_texts(24, seed=7), SENTENCE]
+    batch = source(texts, return_tensors="pt", padding=True)
+    labels = target(texts, return_tensors="pt", padding=True)["input_ids"]
+    labels = labels.masked_fill(labels == target.pad_token_id, -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        optimizer.zero_grad()
+        model(**batch, labels=labels).loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def snippets(card: str, repo_id: str, folder: Path) -> list[str]:
+    """The Python snippets, with a folder in the place of the repository's name."""
+    codes = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert all(f'"{repo_id}"' in code for code in codes)
+    return [code.replace(repo_id, str(folder)) for code in codes]
+
+
+def output_elsewhere(code: str, modules: Path) -> list[str]:
+    """What code prints in a process of its own, which asks nothing and never imports this package."""
+    code += "import sys\nassert 'admin_nmt' not in sys.modules\n"
+    environment = os.environ | {"HF_MODULES_CACHE": str(modules), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "y/N" not in result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
+def output_here(code: str) -> list[str]:
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        exec(compile(code, "README.md", "exec"), {})
+    return stdout.getvalue().splitlines()
+
+
+def set_joint(joint: bool) -> Callable[[dict[str, Any]], None]:
+    return lambda results: results["recipe"]["tokenizer"].update(joint=joint)
+
+
+def test_snippets_run(make_run, tiny_config, tokenizers, tmp_path):
+    """Of both models, with one vocabulary and with two."""
+    alone, expected = "", []
+    for joint in (True, False):
+        source, target = (tokenizers[0], tokenizers[0]) if joint else tokenizers
+        fields = {"vocab_size": len(source), "decoder_vocab_size": len(target)}
+        fields["share_encoder_decoder_embeddings"] = joint
+        run = make_run(set_joint(joint), f"joint {joint}", **fields)
+        model = learned_to_copy(tiny_config(**fields), source, target)
+        model.save_pretrained(run / "final")
+        save_tokenizers(run / "final", source, target)
+        export_standard(model, source, run / "standard", target)
+        translation = str(Translator(model, source, target, num_beams=3, length_penalty=0.8).translate([SENTENCE]))
+        assert translation != "['']"
+        for name, repo_id in (("standard", "someone/toy"), ("final", "someone/toy-admin")):
+            with_transformers, with_package = snippets(write_card(run, run / name).read_text(), repo_id, run / name)
+            assert output_here(with_package) == [translation]
+            alone, expected = alone + with_transformers, [*expected, translation]
+    assert output_elsewhere(alone, tmp_path / "modules") == expected
+
+
+def committed() -> list[Path]:
+    """Folders of model cards that came from a run."""
+    results = [path for path in COMMITTED.glob("*/results.json") if "status" in json.loads(path.read_text())]
+    return sorted(path.parent for path in results)
+
+
+@pytest.mark.parametrize("folder", committed(), ids=lambda folder: folder.name)
+def test_committed_cards_are_fresh(folder):
+    refused = "refused" in read_facts(folder)["export"]
+    text = render_card(folder, folder / ("final" if refused else "standard"))
+    assert (folder / "README.md").read_text(encoding="utf-8") == text
+    assert all((folder / name).is_file() for name in cards.pictures(text))
