@@ -2,16 +2,15 @@
 
 from typing import Any
 
-import numpy as np
-import torch
 from datasets import Dataset
-from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .batching import IntArray, Seq2SeqCollator, generation_batches
-from .distributed import gather_objects, rank_and_size
+from .batching import IntArray
+from .data import tokenize
 from .generation import generate_ids
-from .metrics import score
+from .metrics import score, tokenized_bleu
+from .scoring import score_pairs
+from .translator import Translator
 
 
 def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
@@ -27,7 +26,6 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
     return columns["source_length"], columns["target_length"]
 
 
-@torch.no_grad()
 def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096, progress: bool = False) -> float:
     """Negative log-likelihood of the references, in nats per target token of the whole dataset.
 
@@ -37,21 +35,8 @@ def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096
         max_tokens: token budget of a batch: pairs times the longest source or target.
         progress: show a progress bar on the first process.
     """
-    rank, size = rank_and_size()
-    batches = generation_batches(np.maximum(*pair_lengths(dataset)), max_tokens)[rank::size]
-    pairs = dataset.with_format("numpy", columns=["input_ids", "labels"])
-    collate = Seq2SeqCollator(model.config.pad_token_id)
-    nll, tokens = 0.0, 0
-    was_training = model.training
-    model.eval()
-    for batch in tqdm(batches, desc="evaluating", unit="batch", leave=False, disable=not progress or rank > 0):
-        inputs = {name: x.to(model.device) for name, x in collate(pairs.__getitems__(batch.tolist())).items()}
-        count = int((inputs["labels"] >= 0).sum())
-        nll += float(model(**inputs).loss) * count
-        tokens += count
-    model.train(was_training)
-    nlls, counts = zip(*gather_objects((nll, tokens)), strict=True)
-    return sum(nlls) / sum(counts)
+    scores = score_pairs(model, dataset["input_ids"][:], dataset["labels"][:], max_tokens=max_tokens, progress=progress)
+    return -sum(map(sum, scores)) / sum(map(len, scores))
 
 
 def translation_scores(
@@ -69,7 +54,33 @@ def translation_scores(
         options: passed to `generate_ids`.
 
     Returns:
-        What `admin_nmt.metrics.score` gives, the same on every process.
+        What `admin_nmt.metrics.score` gives without TER, which costs too much for every evaluation; the same on every
+        process.
     """
     ids = generate_ids(model, dataset["input_ids"][:], **options)
-    return score(target_tokenizer.batch_decode(ids, skip_special_tokens=True), dataset["target"][:], language)
+    translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return score(translations, dataset["target"][:], language, with_ter=False)
+
+
+def evaluate_translator(
+    translator: Translator, pairs: Dataset, language: str, *, progress: bool = False
+) -> tuple[list[str], dict[str, Any]]:
+    """Translates the column `source` and scores the text against the untouched column `target`.
+
+    Args:
+        language: two-letter code of the target language.
+        progress: show progress bars.
+
+    Returns:
+        The translations, and what [`score`] gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
+        `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
+    """
+    translations, references = translator.translate(pairs["source"][:], progress=progress), pairs["target"][:]
+    results: dict[str, Any] = score(translations, references, language)
+    results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
+    results["sentences"] = len(pairs)
+    positions = translator.model.config.max_position_embeddings
+    data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
+    results["nll"] = mean_nll(translator.model, data, max_tokens=translator.max_tokens, progress=progress)
+    results["nll_sentences"] = len(data)
+    return translations, results

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
+from admin_nmt.cli import app
 from admin_nmt.phrasebook import phrasebook
 from recipe import load_recipe
 
@@ -18,11 +20,11 @@ TRAINING = Path(__file__).parents[1] / "training"
 RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 
 
-def run(script: str, *arguments: object, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess:
+def run(script: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess:
     """Run a script in a process of its own, on one thread and without network."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, TRAINING / script, *map(str, arguments)]
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf-8", env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment)
     assert not check or result.returncode == 0, result.stderr[-3000:]
     return result
 
@@ -75,34 +77,12 @@ def test_a_finished_run_is_not_trained_again(finished, recipe_file):
     assert "holds a finished run" in again.stderr
 
 
-def test_translate_keeps_lines(finished):
-    folder, _ = finished
-    lines = ["The shop opens at nine.", "", "   ", "Two books cost ten euros.", "The shop opens at nine."]
-    source = "".join(f"{line}\n" for line in lines)
-    output = run("translate.py", folder / "standard", "--num_beams", 2, stdin=source).stdout.split("\n")
-    assert len(output) == len(lines) + 1
-    assert output[1] == output[2] == output[5] == ""
-    assert output[0] == output[4] != ""
-    unfolded = run("translate.py", folder / "final", "--num_beams", 2, stdin=source).stdout.split("\n")
-    assert unfolded == output
-
-
-def test_translate_names_the_bad_line(finished, tmp_path):
-    folder, _ = finished
-    bad = tmp_path / "bad.en"
-    bad.write_bytes(b"fine\n\xff\n")
-    result = run("translate.py", folder / "standard", "--input", bad, check=False)
-    assert result.returncode == 1
-    assert "bad.en: line 2 is not valid UTF-8" in result.stderr
-
-
 def test_evaluate_scores_as_training_does(finished, recipe_file):
     folder, _ = finished
-    data = recipe_file.parent
-    result = run("evaluate.py", folder / "standard", "--source", data / "test.en", "--target", data / "test.de")
-    assert json.loads(result.stdout)["bleu"] == pytest.approx(
-        json.loads((folder / "results.json").read_text())["test"]["bleu"]
-    )
+    files = ["--source", str(recipe_file.parent / "test.en"), "--target", str(recipe_file.parent / "test.de")]
+    options = ["--num-beams", "2"]
+    result = CliRunner().invoke(app, ["evaluate", str(folder / "standard"), *files, *options], catch_exceptions=False)
+    assert json.loads(result.stdout)["bleu"] == json.loads((folder / "results.json").read_text())["test"]["bleu"]
 
 
 def test_a_wrong_value_is_one_line(recipe_file, tmp_path):

@@ -2,21 +2,22 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TypeVar
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
+from admin_nmt.cli import USER_ERRORS, describe
 from admin_nmt.divergence import DivergedError
 
 Arguments = TypeVar("Arguments")
 
 
 def parse(kind: type[Arguments], description: str | None) -> Arguments:
-    """The arguments of a script; its first one, the model, needs no name."""
+    """The arguments of a script; its first one, the model or the run, needs no name."""
     argv = sys.argv[1:]
     if argv and not argv[0].startswith("-"):
-        argv = ["--model", *argv]
+        argv = [f"--{fields(kind)[0].name}", *argv]
     (arguments,) = HfArgumentParser(kind, description=description).parse_args_into_dataclasses(argv)
     return arguments
 
@@ -25,7 +26,7 @@ def run(main: Callable[[], None]) -> None:
     """Run a script; what the user can mend is one line and exit code 1."""
     try:
         main()
-    except (ValueError, OSError, StrictDataclassError, DivergedError) as error:
-        sys.exit(f"error: {error}")
+    except (*USER_ERRORS, DivergedError) as error:
+        sys.exit(f"error: {describe(error)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from the last checkpoint")

@@ -1,0 +1,5 @@
+"""`python -m admin_nmt` is `admin-nmt`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,167 @@
+"""Translation of large files that may be interrupted at any moment: the next run goes on behind the finished lines."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tqdm import tqdm
+
+PARTIAL, RECORD = ".partial", ".partial.json"
+
+
+def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines, the last one shorter."""
+    lines = iter(lines)
+    while chunk := list(islice(lines, size)):
+        yield chunk
+
+
+def one_line(translation: str) -> str:
+    """A translation without line breaks, which would shift all lines after it."""
+    return " ".join(translation.splitlines())
+
+
+def translate_file(
+    translate: Callable[[list[str]], Sequence[str]],
+    lines: Iterable[str],
+    output: "PartialFile",
+    *,
+    chunk_size: int,
+    progress: bool = False,
+) -> None:
+    """Translate lines into a file, in chunks that are kept once they are written; see [`PartialFile`].
+
+    Args:
+        translate: gives one translation for each sentence of a list.
+        lines: source sentences, those that are finished already included.
+        output: an open file; at the end it takes its final name.
+        chunk_size: lines that are translated together.
+        progress: show a progress bar.
+    """
+    lines = iter(lines)
+    output.skip_finished(lines)
+    with tqdm(desc="lines", unit="line", initial=output.lines, leave=False, disable=not progress) as bar:
+        for chunk in chunks(lines, chunk_size):
+            output.append(chunk, translate(chunk))
+            bar.update(len(chunk))
+    output.finish()
+
+
+class PartialFile:
+    """A file of translations that is written in chunks under a temporary name, and survives SIGKILL in between.
+
+    `OUTPUT.partial` holds the finished lines in order, `OUTPUT.partial.json` the settings, the number of finished lines
+    and bytes, and the hash of their sources. What was written behind the last recorded chunk is cut off on opening.
+    Where no chunk was finished, closing leaves neither file behind.
+
+    Args:
+        output: the file to write in the end; one that exists is replaced then.
+        settings: whatever the translations depend on besides their sources, as JSON: a second run must have the same.
+
+    Raises:
+        ValueError: the finished lines are of other settings or sources, or another process is writing the file.
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, output: str | Path, settings: Mapping[str, Any]) -> None:
+        self.output = Path(output)
+        self.partial = self.output.with_name(self.output.name + PARTIAL)
+        self.record = self.output.with_name(self.output.name + RECORD)
+        self.settings = dict(settings)
+        self.lines = self.bytes = 0
+        self.digest = hashlib.sha256()
+        self.finished_digest = self.digest.hexdigest()
+        self.is_finished = False
+
+    def __enter__(self) -> Self:
+        self.file = self.partial.open("ab")
+        try:
+            self._lock()
+            if self.file.tell():
+                self._resume()
+        except BaseException:
+            self.file.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.lines and not self.is_finished:
+            self.partial.unlink(missing_ok=True)
+            self.record.unlink(missing_ok=True)
+        self.file.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"{self.partial} is being written by another process; wait for it, or end it") from error
+
+    def _resume(self) -> None:
+        start_over = f"delete {self.partial} and {self.record} to start over"
+        try:
+            record = json.loads(self.record.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{self.record} is missing or damaged, so {self.partial} cannot go on; {start_over}"
+            ) from error
+        for name in sorted(record["settings"].keys() | self.settings.keys()):
+            then, now = record["settings"].get(name), self.settings.get(name)
+            if then != now:
+                raise ValueError(
+                    f"{self.partial} was made with {name} {then}, not {now}; give the same again, or {start_over}"
+                )
+        if self.file.tell() < record["bytes"]:
+            raise ValueError(f"{self.partial} is shorter than it was; {start_over}")
+        self.file.truncate(record["bytes"])
+        self.lines, self.bytes, self.finished_digest = record["lines"], record["bytes"], record["sources"]
+
+    def skip_finished(self, lines: Iterator[str]) -> None:
+        """Take the sources of the finished lines from `lines`.
+
+        Raises:
+            ValueError: they are not the ones that were translated.
+        """
+        for line in islice(lines, self.lines):
+            self._count(line)
+        if self.digest.hexdigest() != self.finished_digest:
+            raise ValueError(
+                f"the first {self.lines} lines of the input are not those that {self.partial} translates; give the "
+                f"same input, or delete {self.partial} and {self.record} to start over"
+            )
+
+    def _count(self, line: str) -> None:
+        self.digest.update(line.encode() + b"\n")
+
+    def append(self, sources: Sequence[str], translations: Sequence[str]) -> None:
+        """Write a chunk and record that it is finished."""
+        data = "".join(f"{one_line(line)}\n" for line in translations).encode()
+        self.file.write(data)
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        for line in sources:
+            self._count(line)
+        self.lines += len(sources)
+        self.bytes += len(data)
+        record = {
+            "settings": self.settings,
+            "lines": self.lines,
+            "bytes": self.bytes,
+            "sources": self.digest.hexdigest(),
+        }
+        temporary = self.record.with_name(f"{self.record.name}.new")
+        temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
+        temporary.replace(self.record)
+
+    def finish(self) -> None:
+        """Give the file its name."""
+        self.partial.replace(self.output)
+        self.record.unlink(missing_ok=True)
+        self.is_finished = True

@@ -1,0 +1,59 @@
+"""ω that a new model would start with, measured on text before any training."""
+
+import copy
+from itertools import product
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+
+from .batching import Seq2SeqCollator
+from .configuration_admin import AdminConfig
+from .data import tokenize
+from .model_folder import check_tokenizers, read_config
+from .modeling_admin import AdminForConditionalGeneration
+from .profiling import Mode, profile_omega
+from .trainer import random_pairs
+
+SUBLAYERS = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
+
+
+def profile_fresh_model(
+    folder: Path, pairs: Dataset, mode: Mode = "unit", *, max_tokens: int = 8000, seed: int = 42
+) -> tuple[AdminForConditionalGeneration, dict[str, float]]:
+    """A new model of a folder's configuration, with ω measured on a random batch of text; see [`profile_omega`].
+
+    Args:
+        folder: holds config.json of variant `admin` and the tokenizers; weights are not read.
+        pairs: columns `source` and `target`, text.
+        max_tokens: most target tokens of the batch.
+        seed: of the new weights and of the choice of pairs.
+
+    Returns:
+        The model, and ω of each sublayer in the order in which they run, named such as `encoder 0 self_attn`.
+
+    Raises:
+        ValueError: the folder has no configuration of variant `admin`, or no tokenizers that belong to it.
+    """
+    config = copy.deepcopy(read_config(folder))
+    if not isinstance(config, AdminConfig):
+        raise ValueError(f"{folder}: is a {config.model_type} model, which has no ω to profile")
+    tokenizers = check_tokenizers(folder, config)
+    config.omega_rule, config.omega_profiled = "profile" if mode == "unit" else "profile_reference", False
+    data = tokenize(pairs, *tokenizers, max_length=config.max_position_embeddings)
+    chosen = data[random_pairs(data, max_tokens, seed)]
+    rows = [
+        {"input_ids": source, "labels": target}
+        for source, target in zip(chosen["input_ids"], chosen["labels"], strict=True)
+    ]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AdminForConditionalGeneration(config)
+    omega = profile_omega(model, Seq2SeqCollator(config.pad_token_id)(rows), mode)
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
+    names = [
+        f"{stack} {layer} {sublayer}"
+        for stack in SUBLAYERS
+        for layer, sublayer in product(range(layers[stack]), SUBLAYERS[stack])
+    ]
+    return model, dict(zip(names, [*omega["encoder"], *omega["decoder"]], strict=True))

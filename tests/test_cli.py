@@ -1,0 +1,429 @@
+"""The command line, in this process where that is enough; what it writes is compared with the library's functions."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+import torch
+from toy import random_texts, toy_tokenizer
+from transformers import AutoModelForSeq2SeqLM
+from typer.testing import CliRunner, Result
+
+from admin_nmt import AdminForConditionalGeneration, Translator
+from admin_nmt import cli as cli_module
+from admin_nmt.cli import app
+from admin_nmt.data import load_parallel
+from admin_nmt.evaluation import evaluate_translator
+from admin_nmt.exporting import ExportError, FoldingError, standard_model
+from admin_nmt.folding import fold_omega
+from admin_nmt.model_folder import read_config
+from admin_nmt.model_info import export_outlook, omega_tensors
+from admin_nmt.profiling import residual_blocks
+from admin_nmt.scoring import encode_pairs, score_pairs
+from admin_nmt.tokenization import save_tokenizers
+
+
+def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
+    """Run a command; a bug raises."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin, catch_exceptions=False)
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+def error(*arguments: object) -> str:
+    """The one line on stderr of a command that fails."""
+    result = invoke(*arguments, code=1)
+    assert result.stdout == ""
+    message = result.stderr.rsplit("\r")[-1]
+    assert message.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    return message
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def model(tmp_path, tiny_model, tokenizer) -> Path:
+    """The folder of an unfolded ADMIN model."""
+    folder = tmp_path / "model"
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
+    save_tokenizers(folder, tokenizer)
+    return folder
+
+
+@pytest.fixture
+def files(tmp_path) -> list[object]:
+    """The options that name two files of 7 lines."""
+    for name, seed in (("source", 1), ("target", 2)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in random_texts(7, seed)))
+    return ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def test_help_names_every_command_with_examples():
+    overview = invoke("--help").stdout
+    for command in ("translate", "score", "evaluate", "profile", "fold", "export", "average", "card", "info"):
+        assert f"admin-nmt {command} runs/phrasebook" in invoke(command, "--help").stdout
+    assert "admin-nmt convert-fairseq checkpoint.pt converted --dicts" in invoke("convert-fairseq", "--help").stdout
+    assert "..." not in overview.split("Commands:")[1]  # every short help is whole
+
+
+def test_wrong_usage_is_2():
+    assert "No such option" in invoke("translate", "model", "--nonsense", code=2).stderr
+    assert "not both" in invoke("translate", "model", "--text", "a", "--input", "b", code=2).stderr
+    assert "no device 'abc'" in invoke("translate", "model", "--device", "abc", code=2).stderr
+
+
+def test_translate_keeps_lines(model, tmp_path):
+    first, second = random_texts(2)
+    source = [first, "", "   ", second, first]
+    expected = Translator.from_pretrained(model, num_beams=2, max_tokens=9).translate(source)
+    options = ["--num-beams", 2, "--max-tokens", 9, "--chunk", 2]
+    result = invoke("translate", model, *options, stdin="\n".join(source))
+    assert result.stdout == "".join(f"{line}\n" for line in expected)
+    (tmp_path / "in").write_text("\n".join(source))
+    assert invoke("translate", model, *options, "--input", tmp_path / "in", "--output", tmp_path / "out").stdout == ""
+    assert (tmp_path / "out").read_text() == result.stdout
+    assert invoke("translate", model, "--num-beams", 2, "--text", first).stdout == f"{expected[0]}\n"
+
+
+def test_translate_goes_on_and_refuses_other_options(model, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(9)))
+    command = ["translate", model, "--input", tmp_path / "in", "--chunk", 2, "--num-beams", 2, "--output"]
+    invoke(*command, tmp_path / "straight")
+    translate, calls = Translator.translate, []
+
+    def interrupted(self, sentences, **options):
+        calls.append(sentences)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return translate(self, sentences, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", interrupted)
+        assert "interrupted" in invoke(*command, tmp_path / "out", code=130).stderr
+    assert "made with num_beams 2, not 1" in error(*command, tmp_path / "out", "--num-beams", 1)
+    weights = model / "model.safetensors"
+    kept = weights.read_bytes()
+    AdminForConditionalGeneration(AdminForConditionalGeneration.from_pretrained(model).config).save_pretrained(model)
+    assert "out.partial was made with model" in error(*command, tmp_path / "out")
+    weights.write_bytes(kept)
+    assert "behind the 4 finished lines" in invoke(*command, tmp_path / "out").stderr
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "straight").read_bytes()
+    assert not list(tmp_path.glob("*.partial*"))
+
+
+def test_a_bad_line_leaves_nothing_behind(model, tmp_path):
+    (tmp_path / "in").write_bytes(b"fine\n\xff\n")
+    message = error("translate", model, "--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert "in: line 2 is not valid UTF-8" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "model"]
+    assert "absent" in error("translate", model, "--input", tmp_path / "absent")
+
+
+def test_score(model, files, tmp_path):
+    translator = Translator.from_pretrained(model)
+    sides = encode_pairs(load_parallel(files[1], files[3]), translator.tokenizer, translator.target_tokenizer)
+    expected = score_pairs(translator.model, *sides)
+    result = invoke("score", model, *files, "--max-tokens", 40, "--summary", tmp_path / "summary.json")
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [float(row[0]) for row in rows] == pytest.approx([sum(row) for row in expected], abs=1e-3)
+    assert [int(row[1]) for row in rows] == [len(target) for target in sides[1]]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    tokens = sum(map(len, expected))
+    assert summary["perplexity"] == pytest.approx(math.exp(-sum(map(sum, expected)) / tokens), rel=1e-5)
+    assert f"perplexity {summary['perplexity']:.4f} over {tokens} tokens of 7 pairs" in result.stderr
+    assert invoke("score", model, *files, "--tokens", "--output", tmp_path / "out.jsonl").stdout == ""
+    for line, row, ids in zip(lines(tmp_path / "out.jsonl"), expected, sides[1], strict=True):
+        record = json.loads(line)
+        assert record["tokens"] == translator.tokenizer.convert_ids_to_tokens(ids)
+        assert record["token_log_probs"] == pytest.approx(row, abs=1e-4)
+        assert record["log_prob"] == pytest.approx(sum(row), abs=1e-3)
+
+
+def test_score_names_files_of_unequal_length(model, files, tmp_path):
+    (tmp_path / "target").write_text("one\n")
+    assert "has 7 lines and" in error("score", model, *files)
+
+
+def test_evaluate(model, files, tmp_path):
+    result = invoke("evaluate", model, *files, "--num-beams", 2, "--output", tmp_path / "out")
+    translator = Translator.from_pretrained(model, num_beams=2)
+    translations, expected = evaluate_translator(translator, load_parallel(files[1], files[3]), "de")
+    assert json.loads(result.stdout) == pytest.approx(expected)
+    assert lines(tmp_path / "out") == translations
+
+
+def test_profile_measures_a_new_model(model, files, tmp_path):
+    printed = invoke("profile", model, *files, "--output", tmp_path / "fresh").stdout
+    table = dict(line.split("\t") for line in printed.splitlines())
+    assert list(table) == [
+        *(f"encoder {layer} {name}" for layer in range(3) for name in ("self_attn", "ffn")),
+        *(f"decoder {layer} {name}" for layer in range(2) for name in ("self_attn", "encoder_attn", "ffn")),
+    ]
+    fresh = AdminForConditionalGeneration.from_pretrained(tmp_path / "fresh")
+    assert fresh.config.omega_profiled
+    for name, value in table.items():
+        stack, layer, sublayer = name.split()
+        omega = fresh.get_buffer(f"model.{stack}.layers.{layer}.{sublayer}_residual.omega")
+        torch.testing.assert_close(omega, torch.full_like(omega, float(value)), atol=1e-6, rtol=0)
+    assert float(table["encoder 0 self_attn"]) == 1.0 < float(table["encoder 2 ffn"])
+    assert invoke("profile", model, *files).stdout == printed  # the same seed, the same table
+    (model / "model.safetensors").unlink()
+    assert invoke("profile", model, *files).stdout == printed  # weights are not read
+    assert invoke("profile", model, *files, "--mode", "reference").stdout != printed
+    assert invoke("profile", model, *files, "--seed", 1).stdout != printed
+
+
+def test_fold_and_export_translate_the_same(model, tmp_path):
+    texts = "\n".join(random_texts(5))
+    expected = invoke("translate", model, stdin=texts).stdout
+    for command, kind in (("fold", "admin"), ("export", "marian")):
+        invoke(command, model, tmp_path / command)
+        assert json.loads((tmp_path / command / "config.json").read_text())["model_type"] == kind
+        assert invoke("translate", tmp_path / command, stdin=texts).stdout == expected
+        assert "remove it or choose another folder" in error(command, model, tmp_path / command)
+    folded = AdminForConditionalGeneration.from_pretrained(tmp_path / "fold")
+    for name, tensor in fold_omega(AdminForConditionalGeneration.from_pretrained(model)).state_dict().items():
+        assert torch.equal(folded.state_dict()[name], tensor)
+    assert "give the unfolded one" in error("fold", tmp_path / "export", tmp_path / "again")
+
+
+def test_what_has_no_stock_class_leaves_nothing(tmp_path, tiny_model, tokenizer):
+    tiny_model(variant="dlcl_pre_ln", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+    save_tokenizers(tmp_path / "model", tokenizer)
+    for command in ("fold", "export"):
+        assert "'dlcl_pre_ln' cannot be folded" in error(command, tmp_path / "model", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.fixture
+def run(tmp_path, tiny_model, tokenizer) -> Path:
+    """A run with three checkpoints, the last one cut off."""
+    for step in (1, 2, 3):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
+        save_tokenizers(folder, tokenizer)
+        if step < 3:
+            (folder / "trainer_state.json").write_text("{}")
+    return tmp_path / "run"
+
+
+def test_average(run, tmp_path):
+    checkpoints = [run / "checkpoint-1", run / "checkpoint-2"]
+    invoke("average", *checkpoints, tmp_path / "named")
+    invoke("average", run, "--last", 2, tmp_path / "last")
+    first, second, named, last = (
+        AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+        for folder in (*checkpoints, tmp_path / "named", tmp_path / "last")
+    )
+    for name, tensor in named.items():
+        torch.testing.assert_close(tensor, (first[name] + second[name]) / 2)
+        assert torch.equal(tensor, last[name])
+    assert invoke("translate", tmp_path / "named", "--text", "ba do.").stdout
+    assert "has 2 complete checkpoints, not 5" in error("average", run, "--last", 5, tmp_path / "more")
+    assert "name that run alone" in invoke("average", *checkpoints, tmp_path / "x", "--last", 2, code=2).stderr
+
+
+def test_average_of_different_models_leaves_nothing(run, tmp_path, tiny_model, tokenizer):
+    shutil.rmtree(run / "checkpoint-2")
+    tiny_model(vocab_size=len(tokenizer), encoder_layers=2).save_pretrained(run / "checkpoint-2")
+    message = error("average", run / "checkpoint-2", run / "checkpoint-1", tmp_path / "out")
+    assert "average checkpoints of one run" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_info(model, tmp_path):
+    facts = json.loads(invoke("info", model, "--json").stdout)
+    loaded = AdminForConditionalGeneration.from_pretrained(model)
+    assert facts["parameters"] == sum(parameter.numel() for parameter in loaded.parameters())
+    assert (facts["variant"], facts["encoder_layers"], facts["vocab_size"]) == ("admin", 3, len(toy_tokenizer()))
+    blocks = [
+        block for layer in loaded.model.encoder.layers for block in (layer.self_attn_residual, layer.ffn_residual)
+    ]
+    for (_, low, mean, high), block in zip(facts["omega"], blocks, strict=False):
+        expected = [block.omega.min().item(), block.omega.mean().item(), block.omega.max().item()]
+        assert [low, mean, high] == pytest.approx(expected)
+    assert len(facts["omega"]) == 12
+    printed = invoke("info", model).stdout
+    assert "decoder 1 encoder_attn" in printed
+    assert "MarianMTModel, folded" in printed
+    invoke("export", model, tmp_path / "stock")
+    stock = json.loads(invoke("info", tmp_path / "stock", "--json").stdout)
+    assert stock["parameters"] == facts["parameters"]  # ω is no parameter
+    assert stock["export"] == "is a stock marian already"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"variant": "admin"},
+        {"variant": "admin", "train_omega": True},
+        {"variant": "deepnorm"},
+        {"variant": "post_ln"},
+        {"variant": "pre_ln"},
+        {"variant": "pre_ln", "share_encoder_decoder_embeddings": False},
+        {"variant": "dlcl_post_ln"},
+        {"positions": "fairseq"},
+        {"score_padding": True},
+        {"pad_token_id": 1},
+        {"decoder_start_token_id": 0},
+        {"omega": (0, 0.5)},
+        {"omega": (1, 1e-4)},
+    ],
+    ids=str,
+)
+def test_info_foresees_what_the_export_says(tmp_path, tiny_model, fields):
+    model = tiny_model(**{name: value for name, value in fields.items() if name != "omega"})
+    if "omega" in fields:
+        sublayer, value = fields["omega"]
+        residual_blocks(model.model.encoder)[sublayer].omega[0] = value
+    model.save_pretrained(tmp_path)
+    outlook = export_outlook(read_config(tmp_path), omega_tensors(tmp_path))
+    try:
+        assert outlook.startswith(type(standard_model(model)).__name__)
+    except (ExportError, FoldingError):
+        assert outlook.startswith("none: ")
+
+
+def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(cli_module, "convert_checkpoint", lambda checkpoint, **options: calls.append(options))
+    files = ["--dicts", "a", "--dicts", "b", "--bpe-codes", "c"]
+    invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", "--moses-target", "de")
+    expected = {"dicts": [Path("a"), Path("b")], "bpe_codes": [Path("c")], "output": tmp_path / "out"}
+    expected |= {"moses": {"source": "en", "target": "de"}, "lowercase": False, "length_penalty": 1.0}
+    assert calls == [expected]
+    alone = invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", code=2)
+    assert "go together" in alone.stderr
+
+
+def test_card_goes_into_both_folders(tmp_path, monkeypatch):
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    written = []
+    monkeypatch.setattr(cli_module, "write_card", lambda run, folder: written.append(folder.name))
+    invoke("card", tmp_path / "run")
+    (tmp_path / "run" / "standard").mkdir()
+    invoke("card", tmp_path / "run")
+    assert written == ["final", "final", "standard"]
+    assert "is no finished run" in error("card", tmp_path)
+
+
+def damage(folder: Path, kind: str) -> None:
+    """Break a model folder in one way."""
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    if kind == "config":
+        config.unlink()
+    elif kind == "json":
+        config.write_text("{")
+    elif kind == "weights":
+        weights.unlink()
+    elif kind == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif kind == "tokenizer":
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer_config.json").unlink()
+    elif kind == "torn tokenizer":
+        (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text()[:-50])
+    else:
+        fields = json.loads(config.read_text())
+        config.write_text(json.dumps(fields | json.loads(kind)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("config", "model: has no config.json"),
+        ("json", "config.json: "),
+        ("weights", "model: has a config.json but no weights"),
+        ("truncated", "model.safetensors: is damaged or cut off"),
+        ("tokenizer", "model: its tokenizer is missing"),
+        ("torn tokenizer", "model: its tokenizer is damaged"),
+        ('{"variant": "foo"}', "config.json: variant: 'foo' is not one of"),
+        ('{"vocab_size": 777}', "777"),
+        (
+            '{"vocab_size": 280, "decoder_vocab_size": 280, "pad_token_id": 279, "decoder_start_token_id": 279}',
+            "vocab_size is 280, but its source",
+        ),
+        ('{"encoder_layers": 4}', "fc1.bias is missing (18 such tensors)"),
+        ('{"encoder_layers": 2}', "is not part of the model (18 such tensors)"),
+        ('{"encoder_ffn_dim": 48}', "is of another shape (9 such tensors)"),
+    ],
+)
+def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
+    damage(model, kind)
+    for command in (["translate", model, "--output", tmp_path / "out"], ["fold", model, tmp_path / "out"]):
+        assert message in error(*command)
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_neither_folder_nor_repository(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for name in ("no/such/folder", "nobody/nothing"):
+        assert f"{name}: is no folder, and no model of that name" in error("info", name)
+
+
+def test_a_bug_keeps_its_traceback(model, monkeypatch):
+    monkeypatch.setattr(cli_module, "model_info", lambda folder: {}["absent"])
+    with pytest.raises(KeyError):
+        invoke("info", model)
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def test_killed_in_the_middle_and_resumed(model, tmp_path):
+    """The real command: SIGKILL, then the same command again."""
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(60)))
+    command = [sys.executable, "-m", "admin_nmt", "translate", model, "--num-beams", 2, "--chunk", 2]
+    command = [*map(str, command), "--input", str(tmp_path / "in")]
+    resumable = [*command, "--output", str(tmp_path / "out")]
+    process = subprocess.Popen(resumable, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    partial = tmp_path / "out.partial"
+    while not (partial.exists() and len(partial.read_bytes().splitlines()) >= 8):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    finished = partial.read_bytes()
+    with partial.open("ab") as file:
+        file.write("half a lin\u00e9".encode()[:-1])
+    resumed = subprocess.run(resumable, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert "going on behind the" in resumed.stderr
+    assert resumed.stdout == ""
+    invoke(*command[3:], "--output", tmp_path / "straight")
+    written = (tmp_path / "out").read_bytes()
+    assert written == (tmp_path / "straight").read_bytes()
+    assert len(finished) > 0
+    assert written.count(b"\n") == 60
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_quietly(model):
+    """As with `| head -1`."""
+    source = "".join(f"{line}\n" for line in random_texts(60))
+    command = [sys.executable, "-m", "admin_nmt", "translate", str(model), "--num-beams", "1", "--chunk", "1"]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+    process.stdin.write(source)
+    process.stdin.close()
+    assert process.stdout.readline()
+    process.stdout.close()
+    stderr = process.stderr.read()
+    assert process.wait() == 141
+    assert "Traceback" not in stderr
+    assert "BrokenPipe" not in stderr

@@ -1,0 +1,159 @@
+"""A translation of a file that is stopped anywhere and started again gives the file of one that was not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin_nmt.file_translation import PartialFile, chunks, translate_file
+
+SETTINGS = {"model": "abc", "num_beams": 5}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the library may catch it."""
+
+
+class Reverser:
+    """Reverses lines; after `limit` calls it is killed."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit, self.calls = limit, 0
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        if self.calls == self.limit:
+            raise Killed
+        self.calls += 1
+        return [line[::-1] for line in lines]
+
+
+def run(
+    output: Path, lines: list[str], *, settings: dict = SETTINGS, limit: int | None = None, size: int = 3
+) -> Reverser:
+    translate = Reverser(limit)
+    with PartialFile(output, settings) as file:
+        translate_file(translate, lines, file, chunk_size=size)
+    return translate
+
+
+def leftovers(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+LINES = [f"line {number}" for number in range(10)]
+TRANSLATED = "".join(f"{line[::-1]}\n" for line in LINES)
+
+
+def test_uninterrupted(tmp_path):
+    assert run(tmp_path / "out", LINES).calls == 4
+    assert (tmp_path / "out").read_text() == TRANSLATED
+    assert leftovers(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
+def test_goes_on_after_a_stop(tmp_path, limit):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=limit)
+    assert leftovers(tmp_path) == (["out.partial", "out.partial.json"] if limit else [])
+    assert run(tmp_path / "out", LINES).calls == 4 - limit
+    assert (tmp_path / "out").read_text() == TRANSLATED
+    assert leftovers(tmp_path) == ["out"]
+
+
+@given(st.lists(st.text(), max_size=12), st.integers(0, 4), st.binary(max_size=9))
+def test_any_lines_any_stop_any_rest(tmp_path_factory, lines, limit, rest):
+    """Sources with odd characters; a stop, and half of a chunk behind the last recorded one."""
+    folder = tmp_path_factory.mktemp("translation")
+    try:
+        run(folder / "out", lines, limit=limit)
+    except Killed:
+        if (folder / "out.partial").exists():
+            with (folder / "out.partial").open("ab") as file:
+                file.write(rest)
+        run(folder / "out", lines)
+    run(folder / "straight", lines)
+    written = (folder / "out").read_bytes()
+    assert written == (folder / "straight").read_bytes()
+    assert written.count(b"\n") == len(lines)
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    with pytest.raises(
+        ValueError, match=r"made with num_beams 5, not 1; give the same again, or delete .*out\.partial"
+    ):
+        run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1})
+    with pytest.raises(ValueError, match="made with backend None, not ctranslate2"):
+        run(tmp_path / "out", LINES, settings=SETTINGS | {"backend": "ctranslate2"})
+    assert run(tmp_path / "out", LINES).calls == 2
+
+
+@pytest.mark.parametrize("lines", [["line 0", "other", *LINES[2:]], LINES[:5]], ids=["changed", "shorter"])
+def test_other_sources_are_refused(tmp_path, lines):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    with pytest.raises(ValueError, match="the first 6 lines of the input are not those"):
+        run(tmp_path / "out", lines)
+    run(tmp_path / "out", LINES)
+    assert (tmp_path / "out").read_text() == TRANSLATED
+
+
+def test_an_input_may_grow(tmp_path):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    run(tmp_path / "out", [*LINES, "more"])
+    assert (tmp_path / "out").read_text() == TRANSLATED + "erom\n"
+
+
+@pytest.mark.parametrize("damage", ["", "{", None])
+def test_a_lost_record_is_refused(tmp_path, damage):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    record = tmp_path / "out.partial.json"
+    record.unlink() if damage is None else record.write_text(damage)
+    with pytest.raises(ValueError, match=r"out\.partial\.json is missing or damaged, so .* cannot go on; delete"):
+        run(tmp_path / "out", LINES)
+
+
+def test_a_shortened_file_is_refused(tmp_path):
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    (tmp_path / "out.partial").write_text("x\n")
+    with pytest.raises(ValueError, match="shorter than it was"):
+        run(tmp_path / "out", LINES)
+
+
+def test_a_second_process_is_refused(tmp_path):
+    with PartialFile(tmp_path / "out", SETTINGS), pytest.raises(ValueError, match="written by another process"):
+        run(tmp_path / "out", LINES)
+
+
+def test_an_older_output_stays_until_the_end(tmp_path):
+    (tmp_path / "out").write_text("old\n")
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    assert (tmp_path / "out").read_text() == "old\n"
+    assert json.loads((tmp_path / "out.partial.json").read_text())["lines"] == 6
+    run(tmp_path / "out", LINES)
+    assert (tmp_path / "out").read_text() == TRANSLATED
+
+
+def test_no_folder_for_the_output(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        run(tmp_path / "absent" / "out", LINES)
+
+
+def test_line_breaks_in_a_translation_shift_nothing(tmp_path):
+    with PartialFile(tmp_path / "out", SETTINGS) as file:
+        translate_file(lambda lines: ["a\nb\u2028c"] * len(lines), LINES, file, chunk_size=4)
+    assert (tmp_path / "out").read_text() == "a b c\n" * len(LINES)
+
+
+@given(st.lists(st.text()), st.integers(1, 5))
+def test_chunks_lose_nothing(lines, size):
+    parts = list(chunks(lines, size))
+    assert [line for part in parts for line in part] == lines
+    assert all(len(part) == size for part in parts[:-1])
