@@ -1,0 +1,212 @@
+"""training/compare.py as a user runs it: what it writes, and what it says about systems that it cannot compare."""
+
+import csv
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+import compare
+from admin_nmt.metrics import score
+from admin_nmt.phrasebook import phrasebook
+from cli import run
+from comparison_report import Table, markdown_table, marked
+
+PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run_in(folder, monkeypatch, capsys):
+    """Runs the script in this process; gives its exit code, and what it said on stderr."""
+
+    def run_script(*arguments: object) -> tuple[int, str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
+        try:
+            run(compare.main)
+        except SystemExit as error:
+            said = "" if isinstance(error.code, int) else str(error.code)
+            return (1 if said else error.code), capsys.readouterr().err + said
+        return 0, capsys.readouterr().err
+
+    return run_script
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A finished run, one that diverged, one without test set, and files of translations."""
+    folder, rng = tmp_path_factory.mktemp("compare"), random.Random(0)
+    sources, references = map(list, zip(*phrasebook(60, 1, 1)["train"], strict=True))
+    hypotheses = [" ".join(word for word in line.split() if rng.random() > 0.2) for line in references]
+    hypotheses[0] = "<b>1 | 2</b> & “drei”"
+    for name, lines in (("test.src", sources), ("test.ref", references), ("test.hyp", hypotheses)):
+        write(folder / "runs" / "a" / name, lines)
+    for name, status in (("a", "finished"), ("b", "diverged"), ("c", "finished")):
+        facts = {"status": status, "diverged": {"update": 7, "reason": "."} if status == "diverged" else None}
+        write(folder / "runs" / name / "results.json", [json.dumps(facts)])
+    write(folder / "runs" / "torn" / "results.json", ['{"status":'])
+    write(folder / "perfect.txt", references)
+    write(folder / "short.txt", references[:-1])
+    write(folder / "empty.txt", [])
+    write(folder / "train.de", [target for _, target in phrasebook(300, 1, 1)["train"]])
+    for name, lines in (("test.ref", references[::-1]), ("test.hyp", hypotheses), ("results.json", ['{"a": 1}'])):
+        write(folder / "runs" / "other_test_set" / name, lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder) -> Path:
+    arguments = ("runs/a", "again=runs/a/test.hyp", "perfect.txt", "--train_target", "train.de", "--output", "out")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, compare.__file__, *arguments]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return folder / "out"
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_tables_hold_the_scores_and_the_tests(report, folder):
+    lines = {name: (folder / name).read_text().splitlines() for name in ("runs/a/test.hyp", "perfect.txt")}
+    rows = {(row["system"], row["metric"]): row for row in read_csv(report / "scores.csv")}
+    expected = score(lines["runs/a/test.hyp"], lines["perfect.txt"])
+    for metric in ("BLEU", "chrF", "TER"):
+        assert float(rows["a", metric]["score"]) == pytest.approx(expected[metric.lower()], abs=1e-9)
+        assert float(rows["again", metric]["p"]) == 1
+        assert rows["again", metric]["verdict"] == "not significant"
+        assert rows["perfect", metric]["verdict"] == "better"
+    assert float(rows["perfect", "tokenized_lowercase_bleu"]["score"]) == pytest.approx(100)
+    pairs = {
+        (row["metric"], row["row"], row["column"]): row["verdict"] for row in read_csv(report / "significance.csv")
+    }
+    assert pairs["BLEU", "a", "perfect"] == "worse"
+    assert pairs["BLEU", "a", "a"] == pairs["BLEU", "a", "again"] == "not significant"
+    assert sum(int(row["sentences"]) for row in read_csv(report / "bleu_by_length.csv")) == 60
+    assert {row["perfect"] for row in read_csv(report / "word_accuracy.csv")} <= {"100.0", ""}
+
+
+def test_markdown_shows_the_matrix(report):
+    text = (report / "README.md").read_text()
+    assert "| a | = | = | − |" in text
+    assert "| perfect | + | + | = |" in text
+    assert "seed:12345" in text
+    for name in re.findall(r"\]\(([^)]+)\)", text):
+        assert (report / name).is_file()
+
+
+def test_the_page_needs_nothing_beside_it(report, folder):
+    page = (report / "comparison.html").read_text()
+
+    class Addresses(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.text = [], ""
+
+        def handle_starttag(self, tag, attrs):
+            self.seen += [value for name, value in attrs if name in ("src", "href")]
+            assert tag not in ("script", "link", "b")
+
+        def handle_data(self, data):
+            self.text += data
+
+    parser = Addresses()
+    parser.feed(page)
+    assert len(parser.seen) == len(PICTURES)
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in parser.seen)
+    assert "url(" not in page and "@import" not in page
+    words = " ".join(parser.text.split())
+    assert "<b>1 | 2</b> & “drei”" in words
+    assert (folder / "runs/a/test.src").read_text().splitlines()[0] in words
+
+
+def test_pictures_are_there_as_png_and_svg(report):
+    for name in PICTURES:
+        height, width = image.imread(report / f"{name}.png").shape[:2]
+        assert width >= 1000 and height >= 150
+        assert (report / f"{name}.svg").read_text().rstrip().endswith("</svg>")
+    assert not list(report.glob(".*"))
+
+
+def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
+    bad = (
+        "short.txt",
+        "empty.txt",
+        "runs/nothing",
+        "runs/b",
+        "runs/c",
+        "runs/torn",
+        "runs/other_test_set",
+        "x=runs/a/test.hyp",
+    )
+    code, errors = run_in("x=runs/a", "perfect.txt", *bad, "--baseline", "b", "--output", "rest")
+    assert code == 1
+    said = [line for line in errors.splitlines() if line.startswith("left out: ")]
+    expected = [
+        "short.txt: has 59 translations for 60 references",
+        "empty.txt: the file is empty",
+        "runs/nothing: there is no such run folder",
+        "runs/b: diverged at update 7",
+        "runs/c: has no finished evaluation",
+        "runs/torn/results.json: is no valid JSON",
+        "runs/other_test_set/test.ref: differs from the references",
+        "runs/a/test.hyp: there is a system x already",
+    ]
+    assert len(said) == len(expected)
+    assert all(part in line for part, line in zip(expected, said, strict=True))
+    assert "the baseline b was left out; x takes its place" in errors
+    assert {row["system"] for row in read_csv(folder / "rest" / "scores.csv")} == {"x", "perfect"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("perfect.txt",), "give the references with --reference"),
+        (("perfect.txt", "--reference", "empty.txt"), "empty.txt: the file is empty"),
+        (("runs/a", "--baseline", "z"), "--baseline z: the systems are a"),
+        (("short.txt", "--reference", "perfect.txt"), "no system is left to compare"),
+        (("runs/a", "--source", "short.txt"), "short.txt: has 59 lines for 60 references"),
+        (("runs/a", "--train_target", "nowhere.de"), "nowhere.de"),
+    ],
+)
+def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, message):
+    code, errors = run_in(*arguments, "--output", "never")
+    assert code == 1
+    assert errors.splitlines()[-1].startswith("error: ")
+    assert message in errors.splitlines()[-1]
+    assert not (folder / "never").exists()
+
+
+def test_a_single_system_has_a_report_without_matrix(folder, run_in):
+    assert run_in("runs/a", "--output", "single")[0] == 0
+    assert not (folder / "single" / "significance.png").exists()
+    assert "## Scores" in (folder / "single" / "README.md").read_text()
+
+
+def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
+    write(tmp_path / "fr" / "results.json", ['{"recipe": {"languages": ["en", "fr"]}}'])
+    assert compare.target_language([tmp_path / "hyp.txt", tmp_path / "fr"]) == "fr"
+    assert compare.target_language([tmp_path / "hyp.txt"]) == "de"
+
+
+def test_words_that_the_reference_lacks_are_marked():
+    assert marked("a b a c", "a c d") == [("a", True), ("b", False), ("a", False), ("c", True)]
+
+
+def test_text_cannot_break_a_markdown_table():
+    assert markdown_table(Table(["x"], [["a|b <i>"]]))[2] == "| a\\|b &lt;i> |"

@@ -1,0 +1,188 @@
+"""Comparing systems: the tests of significance, and the counts, which are those of compare-mt."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from toy import random_texts, toy_tokenizer
+
+from admin_nmt.comparison import (
+    NgramDifference,
+    bleu_by_length,
+    bucket_labels,
+    compare,
+    largest_differences,
+    matches,
+    ngram_counts,
+    ngram_differences,
+    paired_bootstrap,
+    significance_matrix,
+    significance_metrics,
+    word_accuracy,
+    word_frequencies,
+)
+from admin_nmt.metrics import score
+from admin_nmt.phrasebook import phrasebook
+from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.translator import Translator
+
+LINES = 200
+
+
+@pytest.fixture(scope="module")
+def references():
+    return [target for _, target in phrasebook(LINES, 1, 1)["train"]]
+
+
+@pytest.fixture(scope="module")
+def good(references):
+    """Translations with every tenth word lost."""
+    rng = random.Random(0)
+    return [" ".join(word for word in line.split() if rng.random() > 0.1) or line for line in references]
+
+
+@pytest.fixture(scope="module")
+def shuffled(good):
+    """The same with the words of 50 lines in another order."""
+    rng, lines = random.Random(1), list(good)
+    for index in rng.sample(range(LINES), 50):
+        words = lines[index].split()
+        rng.shuffle(words)
+        lines[index] = " ".join(words)
+    return lines
+
+
+def test_fifty_shuffled_lines_are_significantly_worse(good, shuffled, references):
+    for metric in significance_metrics().values():
+        differences, _ = paired_bootstrap({"good": good, "shuffled": shuffled}, references, metric)
+        assert differences["shuffled"].mark == "−"
+        assert differences["shuffled"].p < 0.01
+        assert (differences["shuffled"].points > 0) == isinstance(metric, TER)
+
+
+def test_a_system_against_itself_is_equal_with_p_one(good, references):
+    for metric in significance_metrics().values():
+        differences, _ = paired_bootstrap({"one": good, "same": list(good)}, references, metric)
+        assert {(one.points, one.p, one.mark) for one in differences.values()} == {(0.0, 1.0, "=")}
+
+
+def test_what_the_metric_does_not_see_is_no_difference(good, references):
+    lower = [line.lower() for line in good]
+    differences, _ = paired_bootstrap({"cased": good, "lower": lower}, references, TER())
+    assert (differences["lower"].p, differences["lower"].mark) == (1.0, "=")
+
+
+def test_tests_score_as_metrics_do(good, shuffled, references):
+    expected = score(shuffled, references)
+    for name, metric in significance_metrics().items():
+        differences, signature = paired_bootstrap({"good": good, "shuffled": shuffled}, references, metric)
+        assert differences["shuffled"].score == pytest.approx(expected[name.lower()], abs=1e-9)
+        assert "bs:1000|seed:12345" in signature
+
+
+def test_matrix_is_antisymmetric_and_ignores_company(good, shuffled, references):
+    systems = {"good": good, "shuffled": shuffled, "reference": references}
+    matrix = significance_matrix(systems, references, CHRF())
+    assert [[matrix[row, column].mark for column in systems] for row in systems] == [
+        ["=", "+", "−"],
+        ["−", "=", "−"],
+        ["+", "+", "="],
+    ]
+    for row in systems:
+        for column in systems:
+            one, other = matrix[row, column], matrix[column, row]
+            assert (one.points, one.p) == (-other.points, other.p)
+    alone = significance_matrix({"shuffled": shuffled, "good": good}, references, CHRF())
+    assert alone["good", "shuffled"] == matrix["good", "shuffled"]
+
+
+def test_bucket_labels():
+    assert bucket_labels((1, 2, 5, 1000)) == ["0", "1", "2–4", "5–999", "≥1,000"]
+
+
+def test_word_accuracy_is_that_of_compare_mt():
+    """Golden numbers of compare-mt 0.2.10: FreqWordBucketer.calc_statistics, its F-measure."""
+    references = ["der Hund läuft über die Wiese", "der Mann und der Hund", "ein Hund bellt"]
+    systems = {
+        "a": ["der Hund läuft auf der Wiese", "der der Mann und Hund", "ein Hund bellt laut"],
+        "b": ["Hund läuft über Wiese", "Mann und Frau und Hund", ""],
+    }
+    frequencies = {"der": 100, "Hund": 30, "und": 40, "die": 60, "ein": 50, "läuft": 4, "über": 7, "Wiese": 1}
+    buckets = word_accuracy(systems, references, frequencies | {"laut": 3, "Frau": 9}, (1, 2, 5, 10, 100))
+    assert buckets.counts == [2, 1, 1, 1, 6, 3]
+    assert buckets.values["a"] == pytest.approx([80, 100, 200 / 3, 0, 1000 / 11, 600 / 7])
+    assert buckets.values["b"] == pytest.approx([200 / 3, 100, 100, 200 / 3, 60, 0])
+
+
+@given(st.lists(st.tuples(*[st.text("abc ", max_size=12)] * 2), min_size=1, max_size=5))
+def test_word_accuracy_in_one_bucket_is_the_f1_of_all_words(pairs):
+    hypotheses, references = map(list, zip(*pairs, strict=True))
+    whole = word_accuracy({"x": hypotheses}, references, {"a": 1, "b": 50}, (100,))
+    ours, theirs = (sum(len(line.split()) for line in side) for side in (hypotheses, references))
+    both = sum((Counter(h.split()) & Counter(r.split())).total() for h, r in pairs)
+    assert whole.values["x"][1] is None
+    assert whole.values["x"][0] == (pytest.approx(200 * both / (ours + theirs)) if theirs else None)
+
+
+def test_frequencies_are_of_tokens_and_of_the_words_asked_for():
+    counts = word_frequencies(iter(["Ein Hund, ein Hund.", "Hund"]), {"Hund", "ein", ",", "Katze"}, BLEU().tokenizer)
+    assert counts == {"Hund": 3, "ein": 1, ",": 1}
+
+
+def test_bleu_by_length_is_bleu_of_the_sentences_of_a_bucket(good, references):
+    bleu = BLEU()
+    buckets = bleu_by_length({"good": good}, references, bleu, (8, 500))
+    short = [index for index, line in enumerate(references) if len(bleu.tokenizer(line).split()) < 8]
+    assert 0 < len(short) < LINES
+    assert buckets.counts == [len(short), LINES - len(short), 0]
+    expected = score([good[i] for i in short], [references[i] for i in short])["bleu"]
+    assert buckets.values["good"][0] == pytest.approx(expected)
+    assert buckets.values["good"][2] is None
+    (whole,) = bleu_by_length({"good": good}, references, bleu, (500,)).values["good"][:1]
+    assert whole == pytest.approx(score(good, references)["bleu"])
+
+
+def test_ngrams_that_one_system_gets_right_more_often():
+    references = ["der rote Hund läuft", "der rote Ball", "ein Ball"]
+    first = matches(["der rote Hund läuft", "der rote Ball", "ein"], references, 4)
+    second = matches(["rote der Hund", "der rote rote rote", "ein Ball"], references, 4)
+    found = ngram_differences(first, second, ngram_counts(references, 4))
+    # "Hund läuft" and "läuft" are inside the longer one with the same counts; "Ball" is right once in both.
+    assert found[:2] == [NgramDifference("der rote Hund läuft", 1, 0, 1), NgramDifference("der rote Ball", 1, 0, 1)]
+    assert [one.ngram for one in found[2:]] == ["der rote"]
+    assert [one.ngram for one in ngram_differences(second, first, ngram_counts(references, 4))] == ["ein Ball"]
+
+
+def test_largest_differences():
+    assert largest_differences([5.0, 9.0, 1.0, 4.0], [4.0, 2.0, 1.0, 8.0], top=5) == [1, 0]
+    assert largest_differences([5.0, 9.0, 1.0, 4.0], [4.0, 2.0, 1.0, 8.0], top=1) == [1]
+
+
+def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references):
+    systems = {"good": good, "shuffled": shuffled}
+    comparison = compare(systems, references, baseline="shuffled", train_target=iter(references))
+    assert comparison.against["BLEU"]["good"].mark == "+"
+    assert comparison.against["BLEU"]["shuffled"].p == 1
+    assert list(comparison.against["BLEU"]) == ["good", "shuffled"]
+    assert comparison.accuracy.values["good"] == comparison.accuracy.values["shuffled"]  # order does not matter to it
+    assert comparison.accuracy.counts[0] == 0
+    assert compare(systems, references).accuracy is None
+    with pytest.raises(ValueError, match="baseline 'best' is none of the systems good, shuffled"):
+        compare(systems, references, baseline="best")
+
+
+def test_batch_size_does_not_change_scores(tmp_path, tiny_model):
+    tokenizer = toy_tokenizer()
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
+    save_tokenizers(tmp_path, tokenizer)
+    texts = random_texts(12)
+    sizes = {size: Translator.from_pretrained(tmp_path, max_tokens=size) for size in (30, 4096)}
+    systems = {str(size): translator.translate(texts, max_new_tokens=9) for size, translator in sizes.items()}
+    comparison = compare(systems, texts)
+    assert comparison.scores["30"] == comparison.scores["4096"]
+    assert {one.mark for matrix in comparison.matrices.values() for one in matrix.values()} == {"="}

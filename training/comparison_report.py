@@ -1,0 +1,298 @@
+"""A comparison as Markdown, CSV and one HTML page."""
+
+import base64
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from admin_nmt.comparison import Buckets, Comparison, Contrast, Difference
+from comparison_plots import LEAST, plot_comparison
+
+VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
+NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}
+LEFT_OUT = f"Buckets of fewer than {LEAST} are not in the plot."
+TESTED = ("bleu", "chrf", "ter")  # shown with their tests
+
+
+@dataclass
+class Table:
+    """A table to read, every cell a text."""
+
+    header: list[str]
+    rows: list[list[str]]
+    note: str = ""
+
+
+@dataclass
+class Section:
+    """Part of the report: its tables, and the name and description of its picture."""
+
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    picture: tuple[str, str] | None = None
+
+
+def write_report(comparison: Comparison, folder: Path, title: str) -> None:
+    """Write README.md, comparison.html, the tables as CSV and the plots as PNG and SVG.
+
+    Everything is made in a temporary folder first, so a failure leaves the files of an earlier report as they were.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".comparison-", dir=folder) as name:
+        draft = Path(name)
+        pictures = plot_comparison(comparison, draft)
+        for stem, rows in csv_tables(comparison).items():
+            with open(draft / f"{stem}.csv", "w", encoding="utf-8", newline="") as table:
+                csv.writer(table).writerows(rows)
+        parts = sections(comparison, pictures)
+        (draft / "README.md").write_text(markdown(title, parts, comparison), encoding="utf-8")
+        (draft / "comparison.html").write_text(html(title, parts, comparison, draft), encoding="utf-8")
+        for file in draft.iterdir():
+            os.replace(file, folder / file.name)
+
+
+def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
+    """Everything but the examples."""
+
+    def picture(name: str) -> tuple[str, str] | None:
+        return (name, pictures[name]) if name in pictures else None
+
+    parts = [Section("Scores", [score_table(comparison)], picture("scores"))]
+    parts[0].tables += other_scores(comparison)
+    if len(comparison.systems) > 1:
+        matrices = [matrix_table(comparison, metric) for metric in comparison.matrices]
+        parts.append(Section("Each system against each", matrices, picture("significance")))
+    if comparison.accuracy:
+        note = "F1 (%) of the words of a frequency. " + LEFT_OUT
+        table = bucket_table(comparison.accuracy, "times in training text", "words", note)
+        parts.append(Section("Word accuracy by training frequency", [table], picture("word_accuracy")))
+    note = "BLEU of the sentences of a length. " + LEFT_OUT
+    table = bucket_table(comparison.lengths, "tokens of the reference", "sentences", note)
+    parts.append(Section("BLEU by sentence length", [table], picture("bleu_by_length")))
+    return parts
+
+
+def score_table(comparison: Comparison) -> Table:
+    """Scores that have a significance test, with their difference from the baseline."""
+    header = ["system"]
+    for metric in comparison.against:
+        header += [metric + (" ↓" if metric == "TER" else ""), "Δ (p)"]
+    rows = []
+    for name in comparison.systems:
+        row = [name]
+        for tested in comparison.against.values():
+            one = tested[name]
+            row += [f"{one.score:.2f} ± {one.interval:.2f}", "" if name == comparison.baseline else versus(one)]
+        rows.append(row)
+    note = (
+        f"{len(comparison.references):,} sentences. Δ: against {comparison.baseline}; + better, − worse at p < 0.05, "
+        "= neither (sacreBLEU's paired bootstrap, 1,000 samples; its p is about that of a one-sided test). "
+        "±: 95% confidence interval. ↓: lower is better. "
+    )
+    note += " ".join(f"{metric}: {signature}." for metric, signature in comparison.signatures.items())
+    return Table(header, rows, note)
+
+
+def versus(one: Difference) -> str:
+    """A difference with its p and verdict."""
+    return f"{signed(one.points)} ({one.p:.3f}) {one.mark}"
+
+
+def signed(points: float) -> str:
+    """With a true minus, and none for nothing."""
+    return f"{points:+.2f}".replace("-", "−") if points else "0.00"
+
+
+def other_scores(comparison: Comparison) -> list[Table]:
+    """Scores without a test, with their difference from the baseline; none where there is no such score."""
+    of_baseline = comparison.scores[comparison.baseline]
+    metrics = [name for name, value in of_baseline.items() if not isinstance(value, str) and name not in TESTED]
+    if not metrics:
+        return []
+    rows = []
+    for name, scores in comparison.scores.items():
+        difference = {metric: float(scores[metric]) - float(of_baseline[metric]) for metric in metrics}
+        rows.append([name, *(f"{scores[metric]:.2f} ({signed(difference[metric])})" for metric in metrics)])
+    return [Table(["system", *map(label, metrics)], rows, "In brackets: Δ, not tested.")]
+
+
+def label(metric: str) -> str:
+    """What a score is called in a table; METEOR says its modules, as in "METEOR (exact, stem)"."""
+    first, *modules = metric.split("_")
+    return f"METEOR ({', '.join(modules)})" if first == "meteor" else NAMES.get(metric, metric)
+
+
+def matrix_table(comparison: Comparison, metric: str) -> Table:
+    """Who is better than whom."""
+    names = list(comparison.systems)
+    matrix = comparison.matrices[metric]
+    rows = [[row, *(matrix[row, column].mark for column in names)] for row in names]
+    return Table(
+        [metric, *names], rows, f"{metric}: + the row is better than the column at p < 0.05, − worse, = neither."
+    )
+
+
+def bucket_table(buckets: Buckets, title: str, what: str, note: str) -> Table:
+    """A row for every bucket that holds something."""
+    columns = zip(buckets.labels, buckets.counts, *buckets.values.values(), strict=True)
+    rows = [[label, f"{count:,}", *(f"{value:.2f}" for value in values)] for label, count, *values in columns if count]
+    return Table([title, what, *buckets.values], rows, note)
+
+
+def csv_tables(comparison: Comparison) -> dict[str, list[list[Any]]]:
+    """All that was measured, in full precision, by the name of the file."""
+    tables: dict[str, list[list[Any]]] = {
+        "scores": [["system", "metric", "score", "difference", "interval", "p", "verdict"], *score_rows(comparison)],
+        "significance": [
+            ["metric", "row", "column", "difference", "p", "verdict"],
+            *(
+                [metric, row, column, one.points, one.p, VERDICTS[one.mark]]
+                for metric, matrix in comparison.matrices.items()
+                for (row, column), one in matrix.items()
+            ),
+        ],
+        "bleu_by_length": bucket_rows(comparison.lengths, "reference_tokens", "sentences"),
+        "ngrams": [
+            ["better", "worse", "ngram", "right_in_better", "right_in_worse", "in_references"],
+            *(
+                [contrast.better, contrast.worse, one.ngram, one.first, one.second, one.wanted]
+                for contrast in comparison.contrasts
+                for one in contrast.ngrams
+            ),
+        ],
+        "sentences": [
+            [
+                "better",
+                "worse",
+                "line",
+                "chrf_of_better",
+                "chrf_of_worse",
+                "source",
+                "reference",
+                "better_text",
+                "worse_text",
+            ],
+            *(
+                [
+                    contrast.better,
+                    contrast.worse,
+                    one["line"],
+                    *one["scores"],
+                    one["source"],
+                    one["reference"],
+                    *one["texts"],
+                ]
+                for contrast in comparison.contrasts
+                for one in examples(comparison, contrast)
+            ),
+        ],
+    }
+    if comparison.accuracy:
+        tables["word_accuracy"] = bucket_rows(comparison.accuracy, "training_frequency", "words")
+    return tables
+
+
+def score_rows(comparison: Comparison) -> list[list[Any]]:
+    """Every score of every system; interval, p and verdict where there is a test."""
+    rows: list[list[Any]] = []
+    for metric, tested in comparison.against.items():
+        for name, one in tested.items():
+            rows.append([name, metric, one.score, one.points, one.interval, one.p, VERDICTS[one.mark]])
+    for name, scores in comparison.scores.items():
+        for metric, value in scores.items():
+            if not isinstance(value, str) and metric not in TESTED:
+                rows.append([name, metric, value, value - float(comparison.scores[comparison.baseline][metric])])
+    return rows
+
+
+def bucket_rows(buckets: Buckets, title: str, what: str) -> list[list[Any]]:
+    """The buckets with all digits; an empty one has no values."""
+    columns = zip(buckets.labels, buckets.counts, *buckets.values.values(), strict=True)
+    return [[title, what, *buckets.values], *map(list, columns)]
+
+
+def examples(comparison: Comparison, contrast: Contrast) -> list[dict[str, Any]]:
+    """The sentences of a contrast with their texts; lines are counted from 1."""
+    return [
+        {
+            "line": index + 1,
+            "source": comparison.sources[index] if comparison.sources else "",
+            "reference": comparison.references[index],
+            "texts": [comparison.systems[name][index] for name in (contrast.better, contrast.worse)],
+            "scores": scores,
+        }
+        for index, scores in contrast.sentences.items()
+    ]
+
+
+def marked(text: str, reference: str) -> list[tuple[str, bool]]:
+    """The words of a translation, and whether the reference has them too, each occurrence once."""
+    left = Counter(reference.split())
+    words = []
+    for word in text.split():
+        words.append((word, left[word] > 0))
+        left[word] -= 1
+    return words
+
+
+def markdown(title: str, parts: Iterable[Section], comparison: Comparison) -> str:
+    """The report for a repository."""
+    lines = [
+        f"# {title}",
+        "",
+        "[comparison.html](comparison.html) is the same in one file; the CSV files have all digits.",
+    ]
+    for part in parts:
+        lines += ["", f"## {part.title}"]
+        for table in part.tables:
+            lines += ["", *markdown_table(table), "", table.note]
+        if part.picture:
+            lines += ["", f"![{part.picture[1]}]({part.picture[0]}.png)"]
+    for contrast in comparison.contrasts:
+        lines += ["", f"## Where “{contrast.better}” is better than “{contrast.worse}”", ""]
+        header = ["n-gram", f"right in {contrast.better}", f"right in {contrast.worse}", "in the references"]
+        rows = [[one.ngram, f"{one.first}", f"{one.second}", f"{one.wanted}"] for one in contrast.ngrams]
+        lines += markdown_table(Table(header, rows)) if rows else ["No n-gram is right more often."]
+        for one in examples(comparison, contrast):
+            texts = [("source", one["source"])] if one["source"] else []
+            texts.append(("reference", one["reference"]))
+            names = zip((contrast.better, contrast.worse), one["scores"], one["texts"], strict=True)
+            texts += [(f"{name}, chrF {chrf:.1f}", text) for name, chrf, text in names]
+            lines += ["", *markdown_table(Table([f"line {one['line']}", ""], [list(row) for row in texts]))]
+    return "\n".join([*lines, ""])
+
+
+def markdown_table(table: Table) -> list[str]:
+    """In GitHub's Markdown; numbers to the right."""
+    cells = [
+        [cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
+        for row in (table.header, *table.rows)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return [lines[0], "|---" * len(table.header) + "|", *lines[1:]]
+
+
+def html(title: str, parts: Iterable[Section], comparison: Comparison, folder: Path) -> str:
+    """The report as one page that needs nothing beside it."""
+
+    def picture(name: str) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"picture": picture, "marked": marked}
+    contrasts = [(contrast, examples(comparison, contrast)) for contrast in comparison.contrasts]
+    template = environment.get_template("comparison.html.jinja")
+    return template.render(title=title, parts=parts, contrasts=contrasts, comparison=comparison)
