@@ -1,66 +1,104 @@
-"""Pictures of training runs."""
+"""Plots of runs and models, one subcommand a picture.
 
-from collections.abc import Collection, Mapping, Sequence
+    python training/plot.py curves runs/a runs/b --output curves.png     training and validation perplexity
+    python training/plot.py depth runs/grids/x/* --output depth.png      test BLEU by depth and variant
+    python training/plot.py dlcl runs/dlcl/final --output weights.png    the matrices W of DLCL
+    python training/plot.py omega runs/a/final runs/b/final --output omega.png
+    python training/plot.py sizes runs/a/final runs/b/final --output sizes.png
+    python training/plot.py speed --measure --output speed.png           measures, leaves speed.json beside it
+    python training/plot.py speed speed.json --output speed.png
+
+`curves` and `depth` take folders of runs (with their results.json), `dlcl`, `omega` and `sizes` folders of models.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
+from admin_nmt import AdminForConditionalGeneration
+from cli import run
+from figures import COLOURS, STYLES, plot_curve, plot_depths, plot_perplexity, plot_runs, save
+from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from speed import SpeedTest, measure
+from tables import flat
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-# Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-History = Sequence[Mapping[str, Any]]
-
-
-def series(history: History, name: str) -> tuple[list[int], list[float]]:
-    """The updates at which `name` was logged, and its values."""
-    rows = [row for row in history if name in row]
-    return [row["step"] for row in rows], [row[name] for row in rows]
+__all__ = ["COLOURS", "STYLES", "plot_curve", "plot_runs", "save"]
 
 
-def plot_curve(history: History, path: Path) -> None:
-    """Training and validation NLL, and BLEU where it was measured, of one run."""
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for (name, label), colour in zip((("nll", "training"), ("eval_loss", "validation")), COLOURS, strict=False):
-        steps, values = series(history, name)
-        if steps:
-            axes.plot(
-                steps, values, color=colour, label=label, marker="o" if name == "eval_loss" else None, markersize=4
-            )
-    axes.set(xlabel="updates", ylabel="NLL (nats per token)", ylim=(0, None))
-    steps, values = series(history, "eval_bleu")
-    if steps:
-        right = axes.twinx()
-        right.plot(steps, values, color=COLOURS[2], linestyle="--", marker="s", markersize=4)
-        right.set(ylabel="validation BLEU (dashed)", ylim=(0, 100))
-    axes.grid(alpha=0.3)
-    if axes.lines:
-        axes.legend(loc="upper right")
-    save(figure, path)
+def results(folder: Path) -> dict[str, Any]:
+    """What a run left; raises OSError where it has not ended."""
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
-def plot_runs(
-    runs: Mapping[str, History], name: str, ylabel: str, title: str, path: Path, diverged: Collection[str] = ()
-) -> None:
-    """The logged value `name` of several runs over updates; those that diverged end in a cross."""
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for index, (run, history) in enumerate(runs.items()):
-        steps, values = series(history, name)
-        style = {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index % len(STYLES)]}
-        axes.plot(steps, values, label=run, linewidth=1.8, **style)
-        if run in diverged and steps:
-            axes.plot(steps[-1:], values[-1:], marker="x", markersize=9, color=style["color"])
-    axes.set(xlabel="updates", ylabel=ylabel, title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    save(figure, path)
+def names(folders: list[Path]) -> list[str]:
+    """Short names that tell the folders apart: a model's `final` is that of its run."""
+    return [folder.parent.name if folder.name in ("final", "standard") else folder.name for folder in folders]
 
 
-def save(figure: plt.Figure, path: Path) -> None:
-    """Write a picture and forget it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+def load(folder: Path) -> AdminForConditionalGeneration:
+    return AdminForConditionalGeneration.from_pretrained(folder)
+
+
+def curves(args: argparse.Namespace) -> None:
+    plot_perplexity({name: results(f) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
+
+
+def depth(args: argparse.Namespace) -> None:
+    plot_depths([flat(results(folder)) for folder in args.inputs], args.title, args.output)
+
+
+def dlcl(args: argparse.Namespace) -> None:
+    if len(args.inputs) != 1:
+        raise ValueError("dlcl shows one model: give one folder")
+    plot_history_weights(load(args.inputs[0]), args.output)
+
+
+def omega(args: argparse.Namespace) -> None:
+    plot_omega({name: load(f) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
+
+
+def sizes(args: argparse.Namespace) -> None:
+    plot_sizes({name: parts(load(f)) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
+
+
+def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
+    """Parameters of the layers of each stack, and of all the rest, the embeddings; a tied one counts once."""
+    stacks = {
+        name: sum(p.numel() for key, p in stack.named_parameters() if not key.startswith("embed_tokens"))
+        for name, stack in (("encoder", model.model.encoder), ("decoder", model.model.decoder))
+    }
+    return {"embeddings": sum(p.numel() for p in model.parameters()) - sum(stacks.values())} | stacks
+
+
+def speed(args: argparse.Namespace) -> None:
+    if args.measure == bool(args.inputs):
+        raise ValueError("speed: give either a JSON of earlier measurements or --measure")
+    if args.measure:
+        facts = measure(SpeedTest())
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    else:
+        facts = json.loads(args.inputs[0].read_text(encoding="utf-8"))
+    plot_speed(facts, args.output)
+
+
+FIGURES: tuple[Callable[[argparse.Namespace], None], ...] = (curves, depth, dlcl, omega, sizes, speed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=[figure.__name__ for figure in FIGURES])
+    parser.add_argument("inputs", nargs="*", type=Path, help="folders of runs or models, or the JSON of speed")
+    parser.add_argument("--output", type=Path, required=True, help="PNG, SVG or PDF file")
+    parser.add_argument("--title", default="", help="of depth")
+    parser.add_argument("--measure", action="store_true", help="speed: measure now, on models of random weights")
+    args = parser.parse_args()
+    if not args.inputs and args.figure != "speed":
+        raise ValueError(f"{args.figure}: name at least one folder")
+    {figure.__name__: figure for figure in FIGURES}[args.figure](args)
+
+
+if __name__ == "__main__":
+    run(main)

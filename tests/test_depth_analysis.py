@@ -1,0 +1,120 @@
+"""Dependency on residual branches and change of the output, against plain recursions."""
+
+import pytest
+import torch
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
+from admin_nmt.profiling import profile_omega, residual_blocks
+
+STACKS = ("encoder", "decoder")
+
+
+@pytest.fixture
+def new_model(tiny_config):
+    """Builds a model as training begins with it, on `tiny_config`."""
+
+    def build(**fields) -> AdminForConditionalGeneration:
+        return AdminForConditionalGeneration(tiny_config(**fields)).eval()
+
+    return build
+
+
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "deepnorm"])
+def test_a_post_norm_chain(new_model, batch, variant):
+    """β_ij² = b_j Π_{j<k≤i} (1 − b_k) with b_i = Var[f_i] / (ω_i² Var[x_{i−1}] + Var[f_i])."""
+    model = new_model(variant=variant)
+    if variant == "admin":
+        profile_omega(model, batch)
+    deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
+    for name in STACKS:
+        blocks = residual_blocks(getattr(model.model, name))
+        shares, skip = [1.0], deviations[name][0] ** 2
+        for block, deviation in zip(blocks, deviations[name][1:], strict=True):
+            omega = float(block.omega[0]) if variant != "post_ln" else 1.0
+            shares.append(deviation**2 / (omega**2 * skip + deviation**2))
+            skip = 1.0
+        for i in range(1, len(blocks) + 1):
+            for j in range(i + 1):
+                expected = shares[j]
+                for k in range(j + 1, i + 1):
+                    expected *= 1 - shares[k]
+                assert float(beta[name][i - 1, j] ** 2) == pytest.approx(expected, rel=1e-9)
+
+
+def test_pre_norm(new_model, batch):
+    """β_ij² = Var[f_j] / Σ_{k≤i} Var[f_k], the embedding among them."""
+    model = new_model(variant="pre_ln")
+    deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
+    for name in STACKS:
+        variances = torch.tensor(deviations[name], dtype=torch.float64).square()
+        expected = torch.stack([row / row.sum() for row in variances.expand(len(variances), -1).tril()])[1:]
+        torch.testing.assert_close(beta[name].square(), expected)
+
+
+def test_branch_deviations_ignore_padding(new_model, batch):
+    """The embedding's deviation is that of the tokens alone, also where the padding holds something else."""
+    model = new_model(variant="post_ln")
+    encoder = model.model.encoder
+    x = encoder.token_embeddings(batch["input_ids"], None)
+    states = (x + encoder.embed_positions(x, batch["attention_mask"]))[batch["attention_mask"].bool()]
+    measured = branch_deviations(model, batch)["encoder"]
+    assert measured[0] == pytest.approx(states.double().std(correction=0).item())
+    assert len(measured) == 1 + len(residual_blocks(encoder))
+
+
+@pytest.mark.parametrize("variant", ["pre_ln", "post_ln"])
+def test_dlcl_with_the_weights_of_a_residual_network(new_model, batch, variant):
+    """With W the identity and no LayerNorms of its own, DLCL is the network without it."""
+    plain = new_model(variant=variant)
+    dlcl = new_model(variant=f"dlcl_{variant}", dlcl_normalize_history=False)
+    for name in STACKS:
+        getattr(dlcl.model, name).history.weight.data.copy_(
+            torch.eye(dlcl.config.num_hidden_layers + 1 - (name == "decoder"))
+        )
+    dlcl.load_state_dict(plain.state_dict(), strict=False)
+    expected = dependencies(plain, batch)
+    for name, beta in dependencies(dlcl, batch).items():
+        torch.testing.assert_close(beta, expected[name])
+
+
+@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln"])
+def test_dlcl_rows_have_norm_one(tiny_model, batch, variant):
+    for beta in dependencies(tiny_model(variant=variant), batch).values():
+        torch.testing.assert_close(beta.square().sum(1), torch.ones(len(beta), dtype=torch.float64))
+        assert not beta.triu(2).any()
+
+
+def test_small_steps_change_the_output_with_their_square(new_model, batch):
+    model = new_model(variant="admin")
+    before = [p.clone() for p in model.parameters()]
+    full, half = (output_change(model, perturbed(model, scale, seed=1), batch) for scale in (1e-3, 5e-4))
+    for name in STACKS:
+        assert full[name] == pytest.approx(4 * half[name], rel=0.05)
+    assert output_change(model, model, batch) == {"encoder": 0.0, "decoder": 0.0}
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_update_is_the_first_step_of_adam(new_model, batch):
+    model = new_model(variant="post_ln")
+    changed = updated(model, batch, 1e-3)
+    model(**batch).loss.backward()
+    torch.optim.Adam(model.parameters(), lr=1e-3).step()
+    for (name, expected), tensor in zip(model.named_parameters(), changed.parameters(), strict=True):
+        if name.endswith(("proj.weight", "fc1.weight", "fc2.weight")):
+            torch.testing.assert_close(tensor, expected)
+    assert not torch.equal(changed.model.encoder.layers[0].fc1.weight, model.model.encoder.layers[0].fc2.weight.t())
+
+
+def test_growth_with_depth(new_model, batch):
+    """Σ β_ii² of post-LN grows with the number of layers, that of ADMIN and pre-LN with its logarithm."""
+
+    def total(variant: str, layers: int) -> float:
+        model = new_model(variant=variant, encoder_layers=layers)
+        if variant == "admin":
+            profile_omega(model, batch)
+        return float(dependencies(model, batch)["encoder"].diagonal(1).square().sum())
+
+    assert total("post_ln", 24) > 3.5 * total("post_ln", 6)
+    assert total("admin", 24) < 2.2 * total("admin", 6)
+    assert total("pre_ln", 24) < 2.2 * total("pre_ln", 6)

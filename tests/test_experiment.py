@@ -1,0 +1,235 @@
+"""Grids: their files, running them, their tables."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from math import log
+from pathlib import Path
+
+import pytest
+import yaml
+
+from admin_nmt import AdminConfig
+from experiment import cores, run_all
+from grid import Grid, load_grid
+from tables import spread, write_tables
+from unigram import unigram_nll
+
+TRAINING = Path(__file__).parents[1] / "training"
+GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
+
+# Stands in for train.py, whose arguments it gets after train.py's own path.
+TRAINER = """
+import json, os, pathlib, signal, sys, time
+arguments = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True))
+folder = pathlib.Path(json.loads(arguments["--output_dir"]))
+(folder / "threads").write_text(os.environ["OMP_NUM_THREADS"])
+print("training", flush=True)
+variant = json.loads(arguments["--model.variant"])
+if variant == "pre_ln":
+    sys.exit("error: no such file")
+if variant == "deepnorm":
+    (folder / "started").touch()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        (folder / "interrupted").touch()
+        sys.exit(1)
+seed = int(arguments["--training.seed"])
+(folder / "results.json").write_text(json.dumps(RESULTS | {"seed": seed}))
+"""
+
+
+def results(variant: str = "admin", bleu: float | None = 30.0, nll: float = 2.0, layers: int = 6) -> dict:
+    """results.json of a run; without `bleu` one that diverged at update 7."""
+    history = [{"step": step, "nll": nll + 5 / step} for step in (1, 2, 3)] + [{"step": 3, "eval_loss": nll}]
+    run = {
+        "status": "finished" if bleu is not None else "diverged",
+        "diverged": None if bleu is not None else {"update": 7, "reason": "training diverged"},
+        "model": {
+            "variant": variant,
+            "encoder_layers": layers,
+            "decoder_layers": 6,
+            "d_model": 16,
+            "parameters": 12345,
+        },
+        "training": {"updates": 3, "minutes": 1.5, "tokens_per_second": 800.0, "peak_memory_gb": 1.0, "device": "CPU"},
+        "versions": {"torch": "2", "transformers": "5"},
+        "commit": "abc",
+        "history": history,
+    }
+    if bleu is not None:
+        scores = {"bleu": bleu, "chrf": 50.0, "ter": 40.0, "tokenized_lowercase_bleu": bleu + 1}
+        run["chosen"] = {"kind": "last weights", "valid": {"last weights": {"eval_loss": nll, "eval_perplexity": 7.4}}}
+        run["test"] = scores | {"bleu_signature": "nrefs:1|case:mixed", "chrf_signature": "nrefs:1|nc:6"}
+        run["search"] = {"num_beams": 5, "length_penalty": 1.0}
+    return run
+
+
+@pytest.fixture
+def recipe_file(tmp_path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output_dir: run\ndata: {builtin: phrasebook}\n")
+    return path
+
+
+@pytest.fixture
+def grid(tmp_path, recipe_file) -> Grid:
+    """Two cells with two seeds."""
+    cells = {variant: {"model.variant": variant} for variant in ("post_ln", "admin")}
+    return Grid("A test", recipe_file, tmp_path / "grid", cells, [1, 2], {"training.learning_rate": 1e-5})
+
+
+@pytest.fixture
+def launch(tmp_path) -> list[str]:
+    script = tmp_path / "trainer.py"
+    script.write_text(TRAINER.replace("RESULTS", repr(results())))
+    return [sys.executable, str(script)]
+
+
+def pending(grid: Grid) -> list:
+    return [run for run in grid.runs() if run.results() is None]
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_every_cell_of_the_grids_is_a_recipe(path):
+    grid = load_grid(path)
+    assert f"training/grids/{path.name}" in path.read_text()
+    assert grid.output_dir == Path("runs/grids") / path.stem
+    configurations = set()
+    for cell in grid.cells:
+        recipe = next(run.recipe() for run in grid.runs() if run.cell == cell)
+        configurations.add(json.dumps(AdminConfig(**recipe.model).to_dict(), sort_keys=True))
+    assert len(configurations) == len(grid.cells)  # no two cells are the same
+
+
+def test_the_last_override_wins(recipe_file, tmp_path):
+    path = tmp_path / "grid.yaml"
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [3]}
+    values["overrides"] = {"model.variant": "post_ln", "model.dropout": 0.2, "training.max_steps": 5}
+    path.write_text(yaml.safe_dump(values | {"cells": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
+    (run,) = load_grid(path, ["--training.max_steps", "7", "--output_dir", str(tmp_path / "x")]).runs()
+    recipe = run.recipe()
+    assert recipe.model == {"variant": "post_ln", "dropout": 0.3}
+    assert recipe.training == {"max_steps": 7, "seed": 3}
+    assert Path(recipe.output_dir) == run.folder == tmp_path / "x" / "a-seed3"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cells": {"a": {"model.layers": 3}}}, r"grid\.yaml: cell a: .*unknown field model.layers"),
+        ({"cells": {"a": {"data.root": "x"}}}, "cell a changes data.root; cells compare models on the same data"),
+        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields cells, note"),
+    ],
+)
+def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "cells": {"a": {}}}
+    path = tmp_path / "grid.yaml"
+    path.write_text(yaml.safe_dump(values | change))
+    with pytest.raises(ValueError, match=message):
+        load_grid(path)
+
+
+def test_runs_that_ended_are_left_alone(grid, launch):
+    run_all(grid, pending(grid), 2, launch)
+    assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
+    first = next(grid.runs()).folder
+    assert int((first / "threads").read_text()) == max(1, cores() // 2)
+    (first / "results.json").unlink()
+    assert [run.folder for run in pending(grid)] == [first]
+
+
+def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
+    grid.cells = {"pre_ln": {"model.variant": "pre_ln"}} | grid.cells
+    run_all(grid, pending(grid), 1, launch)
+    assert {run.cell for run in pending(grid)} == {"pre_ln"}
+    told = capsys.readouterr().err
+    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in told
+    assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in told
+    log = (grid.output_dir / "pre_ln-seed1" / "train.log").read_text()
+    assert log.startswith("training\n")
+
+
+def test_an_interrupt_stops_the_runs(grid, launch):
+    grid.cells = {"deepnorm": {"model.variant": "deepnorm"}}
+
+    def interrupt() -> None:
+        folders = [run.folder for run in grid.runs()]
+        while not all((folder / "started").exists() for folder in folders):
+            stopped.wait(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = threading.Event()
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_all(grid, pending(grid), 2, launch)
+    assert all((run.folder / "interrupted").exists() for run in grid.runs())
+    assert len(pending(grid)) == 2
+
+
+def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
+    grid.seeds = [1, 2, 3]
+    runs = [results("post_ln", None), results("admin", 30.0, 2.0, 18)]
+    runs += [results("post_ln", 0.1, 6.0), results("admin", 32.0, 2.2, 18)]
+    for run, content in zip(grid.runs(), runs, strict=False):
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").write_text(json.dumps(content))
+    (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
+    table = write_tables(grid)
+    post_ln, admin = table.splitlines()[2:]
+    assert "| 1 of 3; 1 diverged at update 7; 1 stuck |" in post_ln
+    assert "| 2 of 3 | admin | 18-6 | 0.0M | 2.10 ± 0.14 | 31.00 ± 1.41 |" in admin
+    page = (grid.output_dir / "README.md").read_text()
+    assert table in page
+    assert "`nrefs:1|case:mixed`; `nrefs:1|nc:6`" in page
+    rows = list(csv.DictReader((grid.output_dir / "runs.csv").open()))
+    assert [(row["cell"], row["seed"], row["diverged_at"]) for row in rows][:2] == [
+        ("post_ln", "1", "7"),
+        ("admin", "1", ""),
+    ]
+    assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
+
+
+def test_tables_of_nothing(grid):
+    assert "| admin | 0 of 2 | – |" in write_tables(grid)
+
+
+def test_spread():
+    assert spread([None]) == "–"
+    assert spread([1234.5, None], 1) == "1,234.5"
+    assert spread([1.0, 3.0]) == "2.00 ± 1.41"
+
+
+def test_unigram_nll():
+    """Frequencies (1+1, 2+1, 0+1) / 6 of three tokens."""
+    assert unigram_nll([[0, 1], [1]], [[1, 2]], 3) == pytest.approx(-(log(3 / 6) + log(1 / 6)) / 2)
+
+
+@pytest.mark.slow
+def test_a_grid_from_the_command_line(tmp_path):
+    """Training itself: one cell that learns and one that diverges; the second call finds nothing to do."""
+    recipe = {
+        "output_dir": "run",
+        "data": {"builtin": "phrasebook", "cache_dir": str(tmp_path / "cache")},
+        "tokenizer": {"vocab_size": 400},
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 128},
+        "training": {"max_tokens": 512, "warmup_steps": 2, "max_steps": 4, "logging_steps": 1, "eval_bleu": False},
+        "evaluation": {"num_beams": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    grid = {"title": "Test", "recipe": "recipe.yaml", "output_dir": str(tmp_path / "grid"), "seeds": [1]}
+    grid["cells"] = {"fine": {"model.variant": "pre_ln"}, "wild": {"training.learning_rate": 1e30}}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
+    command = [sys.executable, str(TRAINING / "experiment.py"), str(tmp_path / "grid.yaml"), "--jobs", "2"]
+    first = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert "wild-seed1: diverged at update " in first.stderr
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
+    assert "started" not in again.stderr

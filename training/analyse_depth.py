@@ -1,0 +1,194 @@
+"""Why post-LN fails when it is deep and ADMIN does not: dependency on the residual branches, and what it does.
+
+    python training/analyse_depth.py --output model_cards/depth-analysis
+    python training/analyse_depth.py --variants post_ln admin --depths 6 24 96 --d_model 256 --output out
+
+New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
+each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
+weights take a small random step, or Adam's first step (Liu et al. 2020, *Understanding the Difficulty of Training
+Transformers*, section 4). No training, no data; minutes on one core.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from statistics import correlation, mean
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformers import HfArgumentParser
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
+from admin_nmt.configuration_admin import VARIANTS
+from admin_nmt.depth_analysis import dependencies, output_change, perturbed, updated
+from admin_nmt.profiling import profile_omega
+from cli import run
+from figures import legend_above, line_style, save
+
+VOCABULARY = 1000
+SUM = r"$\sum_i \beta_{ii}^2$"
+Row = dict[str, Any]
+MEASURES: dict[str, Callable[[Row], float]] = {
+    SUM: lambda row: sum(row["own"]["encoder"]),
+    "random step": lambda row: row["changes"]["perturbation"]["encoder"],
+    "Adam's first step": lambda row: row["changes"]["update"]["encoder"],
+}
+
+
+@dataclass
+class Arguments:
+    output: str = field(metadata={"help": "Folder of the plots, the numbers and their page."})
+    variants: list[str] = field(default_factory=lambda: list(VARIANTS), metadata={"help": "Which to analyse."})
+    depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60], metadata={"help": "Encoder layers."})
+    decoder_layers: int = field(default=6, metadata={"help": "Decoder layers, at every depth of the encoder."})
+    shown_depth: int = field(default=18, metadata={"help": "Encoder layers of the pictures of single sublayers."})
+    d_model: int = field(default=128, metadata={"help": "Width; feed-forward twice that, 4 heads."})
+    sentences: int = field(default=16, metadata={"help": "Pairs of the batch, 24 random tokens a side."})
+    scale: float = field(default=1e-2, metadata={"help": "Random step, in standard deviations of each matrix."})
+    learning_rate: float = field(default=1e-5, metadata={"help": "Size of Adam's first step."})
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Of weights, batch and step."})
+
+
+def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
+    """Pairs of random ids that end in </s>."""
+    source, labels = torch.randint(2, VOCABULARY - 1, (2, sentences, length))
+    source[:, -1] = labels[:, -1] = 0
+    return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
+
+
+def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
+    """A model as training begins with it: ω of ADMIN profiled."""
+    shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
+    for stack in ("encoder", "decoder"):
+        shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
+    model = AdminForConditionalGeneration(AdminConfig(variant=variant, vocab_size=VOCABULARY, **shape)).eval()
+    if variant == "admin":
+        profile_omega(model, batch)
+    return model
+
+
+def analyse(args: Arguments, variant: str, encoder_layers: int, seed: int) -> dict[str, Any]:
+    """The numbers of one model."""
+    torch.manual_seed(seed)
+    batch = random_batch(args.sentences)
+    model = new_model(args, variant, encoder_layers, batch)
+    beta = {name: matrix.square() for name, matrix in dependencies(model, batch).items()}
+    own = {name: matrix.diagonal(1).tolist() for name, matrix in beta.items()}
+    changes = {
+        "perturbation": output_change(model, perturbed(model, args.scale, seed), batch),
+        "update": output_change(model, updated(model, batch, args.learning_rate), batch),
+    }
+    matrix = beta["encoder"].tolist() if encoder_layers == args.shown_depth and seed == args.seeds[0] else None
+    return {"variant": variant, "encoder_layers": encoder_layers, "seed": seed, "own": own, "changes": changes} | (
+        {"beta_squared": matrix} if matrix else {}
+    )
+
+
+def is_chain(variant: str) -> bool:
+    """Whether a sublayer reads the one before alone, so that Σ β²ᵢᵢ says how much a small step moves the output."""
+    return not variant.startswith("dlcl_")
+
+
+def averages(args: Arguments, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:
+    """Over the seeds, at each depth."""
+    chosen = [row for row in rows if row["variant"] == variant]
+    return [mean(measure(row) for row in chosen if row["encoder_layers"] == depth) for depth in args.depths]
+
+
+def plot_growth(args: Arguments, rows: list[Row], path: Path) -> None:
+    """Own branch by sublayer, and the three measures by depth."""
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7.5), layout="constrained")
+    first, *others = axes.flat
+    for index, variant in enumerate(args.variants):
+        style = line_style(index) | {"label": variant}
+        own = [r["own"]["encoder"] for r in rows if (r["variant"], r["encoder_layers"]) == (variant, args.shown_depth)]
+        if is_chain(variant):
+            values = [mean(seeds) for seeds in zip(*own, strict=True)]
+            first.plot(range(1, len(values) + 1), values, **style)
+        for axis, (name, measure) in zip(others, MEASURES.items(), strict=True):
+            if is_chain(variant) or name != SUM:
+                axis.plot(args.depths, averages(args, rows, variant, measure), marker="o", markersize=4, **style)
+    first.set(xlabel=f"sublayer of {args.shown_depth} encoder layers", ylim=(0, None))
+    first.set_ylabel(r"share of the own branch, $\beta_{ii}^2$")
+    steps = (f"{args.scale:g} std", f"{args.learning_rate:g}")
+    labels = [rf"{SUM} over the encoder"]
+    labels += [f"output change, {name} ({size})" for name, size in zip(list(MEASURES)[1:], steps, strict=True)]
+    for axis, label in zip(others, labels, strict=True):
+        axis.set(xlabel="encoder layers", ylabel=label, xscale="log", yscale="log")
+        axis.set_xticks(args.depths, [str(depth) for depth in args.depths])
+        axis.minorticks_off()
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    legend_above(figure, others[-1], "")
+    save(figure, path)
+
+
+def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
+    """β of every pair of sublayers, as heat maps."""
+    matrices = {row["variant"]: row["beta_squared"] for row in rows if "beta_squared" in row}
+    columns = min(3, len(matrices))
+    lines = math.ceil(len(matrices) / columns)
+    size = (3.4 * columns, 3.2 * lines)
+    figure, axes = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False)
+    for axis in axes.flat[len(matrices) :]:
+        axis.remove()
+    for axis, (variant, matrix) in zip(axes.flat, matrices.items(), strict=False):
+        beta = torch.tensor(matrix).sqrt()
+        shown = beta.masked_fill(torch.ones_like(beta).triu(2).bool(), math.nan)
+        count = len(beta)
+        extent = (-0.5, count + 0.5, count + 0.5, 0.5)
+        image = axis.imshow(
+            shown.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="none", extent=extent
+        )
+        axis.set(title=variant, xlabel="branch j (0: embedding)", ylabel="output of sublayer i")
+    figure.colorbar(image, ax=axes, label=r"$\beta_{ij}$", shrink=0.8)
+    save(figure, path)
+
+
+def table(args: Arguments, rows: list[Row]) -> str:
+    """Each measure at the smallest and the largest depth, and how well a + b·N and a + b·ln N describe all depths."""
+    ends = f"{args.depths[0]} → {args.depths[-1]} layers"
+    head = ["variant", *(text for name in MEASURES for text in (f"{name}, {ends}", "R² of N, of log N"))]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for variant in args.variants:
+        cells = [variant]
+        for name, measure in MEASURES.items():
+            values = averages(args, rows, variant, measure)
+            fits = [correlation(xs, values) ** 2 for xs in (args.depths, [math.log(depth) for depth in args.depths])]
+            shown = is_chain(variant) or name != SUM
+            ratio = values[-1] / values[0]
+            growth = f"{values[0]:.2g} → {values[-1]:.2g} (×{ratio:{',.0f' if ratio > 99 else '.2g'}})"
+            cells += [growth, f"{fits[0]:.3f}, {fits[1]:.3f}"] if shown else ["–", "–"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rounded(value: Any) -> Any:
+    """The same with five significant digits, for a file of readable size."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
+    depths = sorted({*args.depths, args.shown_depth})
+    rows = [analyse(args, *cell) for cell in tqdm(list(product(args.variants, depths, args.seeds)), desc="models")]
+    folder = Path(args.output)
+    plot_growth(args, rows, folder / "growth.png")
+    plot_matrices(args, rows, folder / "dependencies.png")
+    facts = {"settings": asdict(args), "torch": torch.__version__, "rows": rows}
+    (folder / "results.json").write_text(json.dumps(rounded(facts)) + "\n", encoding="utf-8")
+    print(table(args, rows))
+
+
+if __name__ == "__main__":
+    run(main)

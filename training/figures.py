@@ -1,0 +1,186 @@
+"""Drawing: the pictures of training runs."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+History = Sequence[Mapping[str, Any]]
+Results = Mapping[str, Any]
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and style of the line number `index`."""
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index % len(STYLES)], "linewidth": 1.8}
+
+
+def series(history: History, name: str) -> tuple[list[int], list[float]]:
+    """The updates at which `name` was logged, and its values."""
+    rows = [row for row in history if name in row]
+    return [row["step"] for row in rows], [row[name] for row in rows]
+
+
+def plot_curve(history: History, path: Path) -> None:
+    """Training and validation NLL, and BLEU where it was measured, of one run."""
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for (name, label), colour in zip((("nll", "training"), ("eval_loss", "validation")), COLOURS, strict=False):
+        steps, values = series(history, name)
+        if steps:
+            axes.plot(
+                steps, values, color=colour, label=label, marker="o" if name == "eval_loss" else None, markersize=4
+            )
+    axes.set(xlabel="updates", ylabel="NLL (nats per token)", ylim=(0, None))
+    steps, values = series(history, "eval_bleu")
+    if steps:
+        right = axes.twinx()
+        right.plot(steps, values, color=COLOURS[2], linestyle="--", marker="s", markersize=4)
+        right.set(ylabel="validation BLEU (dashed)", ylim=(0, 100))
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(loc="upper right")
+    save(figure, path)
+
+
+def plot_runs(
+    runs: Mapping[str, History], name: str, ylabel: str, title: str, path: Path, diverged: Collection[str] = ()
+) -> None:
+    """The logged value `name` of several runs over updates; those that diverged end in a cross."""
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for index, (run, history) in enumerate(runs.items()):
+        steps, values = series(history, name)
+        style = line_style(index)
+        axes.plot(steps, values, label=run, **style)
+        if run in diverged and steps:
+            mark_end(axes, steps, values, style["color"])
+    axes.set(xlabel="updates", ylabel=ylabel, title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save(figure, path)
+
+
+def mark_end(axes: Axes, steps: Sequence[int], values: Sequence[float], colour: str) -> None:
+    """A cross at the last finite value of a run that diverged."""
+    finite = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+    if finite:
+        style = {"marker": "x", "markersize": 10, "markeredgewidth": 2.5, "color": colour}
+        (cross,) = axes.plot([finite[-1][0]], [finite[-1][1]], linestyle="", clip_on=False, **style)
+        cross.set_in_layout(False)
+
+
+def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None) -> None:
+    """Training and validation NLL by cell: the mean over the seeds, the area from the lowest to the highest seed.
+
+    Args:
+        cells: the results.json of every seed of each cell.
+        unigram: validation NLL of a model of frequencies alone, drawn as a level.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+    for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
+        for index, (cell, runs) in enumerate(cells.items()):
+            style = line_style(index)
+            points = list(band([run["history"] for run in runs], name))
+            if points:
+                steps, low, middle, high = zip(*points, strict=True)
+                axes.plot(steps, middle, label=cell, **style)
+                axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
+            for run in runs:
+                if run["status"] == "diverged":
+                    mark_end(axes, *series(run["history"], name), style["color"])
+        if unigram is not None:
+            axes.axhline(unigram, color="grey", linewidth=1, linestyle=":", label="word frequencies alone")
+        axes.set(xlabel="updates", title=label)
+        axes.grid(alpha=0.3)
+    panels[0].set(ylabel="NLL (nats per token)")
+    diverged = any(run["status"] == "diverged" for runs in cells.values() for run in runs)
+    legend_above(figure, panels[1], title + (" (×: diverged)" if diverged else ""))
+    save(figure, path)
+
+
+def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
+    """One legend for all panels, below the title."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles, labels, loc="outside upper center", ncols=min(4, len(labels)), title=title, frameon=False
+        )
+
+
+def band(histories: Sequence[History], name: str) -> Iterator[tuple[int, float, float, float]]:
+    """Update, lowest, mean and highest value of the runs that got there."""
+    points = sorted(point for history in histories for point in zip(*series(history, name), strict=True))
+    for step, group in groupby(points, key=itemgetter(0)):
+        values = [value for _, value in group]
+        yield step, min(values), mean(values), max(values)
+
+
+def plot_perplexity(runs: Mapping[str, Results], path: Path) -> None:
+    """Training and validation perplexity of several runs, as in figure 2 of Very Deep Transformers."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+    for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
+        for index, (run, results) in enumerate(runs.items()):
+            steps, values = series(results["history"], name)
+            style, perplexity = line_style(index), [math.exp(min(value, 20)) for value in values]
+            axes.plot(steps, perplexity, label=run, **style)
+            if results["status"] == "diverged":
+                mark_end(axes, steps, perplexity, style["color"])
+        axes.set(xlabel="updates", title=label, yscale="log")
+        axes.grid(alpha=0.3, which="both")
+    panels[0].set(ylabel="perplexity")
+    diverged = any(results["status"] == "diverged" for results in runs.values())
+    legend_above(figure, panels[1], "×: diverged" if diverged else "")
+    save(figure, path)
+
+
+def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """Test BLEU by depth, a line a variant, the seeds as points, as in figure 3 of the DLCL paper.
+
+    Args:
+        rows: `status`, `variant`, `encoder_layers`, `decoder_layers` and `bleu` of each run; those that finished
+            without a test set are left out.
+    """
+    rows = [row for row in rows if row["status"] == "diverged" or row["bleu"] is not None]
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    shapes = sorted({shape_of(row) for row in rows}, key=lambda shape: (sum(shape), shape))
+    for index, variant in enumerate(dict.fromkeys(row["variant"] for row in rows)):
+        style, marker = line_style(index), MARKERS[index % len(MARKERS)]
+        points = sorted(
+            (shapes.index(shape_of(row)), math.nan if row["bleu"] is None else row["bleu"])
+            for row in rows
+            if row["variant"] == variant
+        )
+        scores = {place: [b for _, b in group if not math.isnan(b)] for place, group in groupby(points, itemgetter(0))}
+        means = {place: mean(seeds) for place, seeds in scores.items() if seeds}
+        axes.plot(list(means), list(means.values()), label=variant, marker=marker, markersize=6, **style)
+        axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
+        for place in {place for place, bleu in points if math.isnan(bleu)}:
+            mark_end(axes, [place], [0.0], style["color"])
+    axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=title, ylim=(0, None))
+    axes.set_xticks(range(len(shapes)), [f"{encoder}-{decoder}" for encoder, decoder in shapes])
+    axes.margins(x=0.1)
+    axes.grid(alpha=0.3)
+    axes.legend(title="×: diverged" if any(row["status"] == "diverged" for row in rows) else None)
+    save(figure, path)
+
+
+def shape_of(row: Mapping[str, Any]) -> tuple[int, int]:
+    return row["encoder_layers"], row["decoder_layers"]
+
+
+def save(figure: plt.Figure, path: Path) -> None:
+    """Write a picture and forget it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,153 @@
+"""Drawing: what is inside a model, how large it is and how fast."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.omega import Stack, count_sublayers, log_n
+from admin_nmt.profiling import residual_blocks
+from figures import COLOURS, MARKERS, legend_above, line_style, save
+
+STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
+
+
+def plot_history_weights(model: AdminForConditionalGeneration, path: Path) -> None:
+    """The DLCL matrices W of both stacks, and the weight of one layer in all later ones: figure 5 of Wang et al. 2019.
+
+    Row l is the input of layer l + 1, the last row the output of the stack; column 0 is the embedding. Above: W with
+    the paper's masking, see `masked`. Below: nothing hidden, each row divided by the sum of its absolute values.
+
+    Raises:
+        ValueError: the model has no DLCL.
+    """
+    if not model.config.has_history:
+        raise ValueError(f"variant {model.config.variant!r} has no DLCL weights to show")
+    figure, axes = plt.subplots(2, 3, figsize=(13, 8), layout="constrained", width_ratios=(3, 3, 2))
+    for column, name in enumerate(STACKS):
+        weight = getattr(model.model, name).history.weight.detach().float().cpu()
+        relative = weight / weight.tril().abs().sum(1, keepdim=True).clamp(min=1e-12)
+        draw_weights(axes[0, column], masked(weight), f"{name}: W")
+        draw_weights(axes[1, column], relative, f"{name}: W, share of the row")
+        if name == "encoder":
+            layer = min(10, len(weight) // 2)
+            draw_column(axes[0, 2], weight, layer, f"encoder: weight of $y_{{{layer}}}$")
+            draw_column(axes[1, 2], relative, layer, f"encoder: share of $y_{{{layer}}}$")
+    save(figure, path)
+
+
+def masked(weight: Tensor) -> Tensor:
+    """NaN for weights that the paper hides: below 0.1 or 5 % of the largest in their row, in absolute value."""
+    size = weight.tril().abs()
+    return weight.masked_fill((size < 0.1) | (size < 0.05 * size.amax(1, keepdim=True)), math.nan)
+
+
+def draw_weights(axes: plt.Axes, values: Tensor, title: str) -> None:
+    """A lower-triangular matrix as a heat map whose middle colour is 0; what is NaN or above the diagonal is grey."""
+    shown = values.masked_fill(torch.ones_like(values).triu(1).bool(), math.nan)
+    limit = float(shown.nan_to_num(0).abs().max()) or 1.0
+    axes.set_facecolor("0.93")
+    image = axes.imshow(shown.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="none")
+    axes.set(title=title, xlabel="output of layer (0: embedding)", ylabel="input of layer")
+    axes.set_yticks(rows := sparse(len(values)), [input_of(row, len(values)) for row in rows])
+    axes.set_xticks(sparse(len(values)))
+    axes.figure.colorbar(image, ax=axes, shrink=0.7)
+
+
+def draw_column(axes: plt.Axes, values: Tensor, layer: int, title: str) -> None:
+    """The weight of a layer's output in the inputs of all later layers."""
+    rows = list(range(layer, len(values)))
+    axes.bar(rows, values[layer:, layer].numpy(), color=COLOURS[0])
+    axes.set(title=title, xlabel="input of layer")
+    axes.set_xticks(places := [rows[i] for i in sparse(len(rows), 7)], [input_of(row, len(values)) for row in places])
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.grid(alpha=0.3, axis="y")
+
+
+def input_of(row: int, rows: int) -> str:
+    """The layer that reads a row of W."""
+    return str(row + 1) if row + 1 < rows else "out"
+
+
+def sparse(count: int, most: int = 12) -> list[int]:
+    """At most about `most` of the numbers below `count`, the last one among them."""
+    step = max(1, math.ceil(count / most))
+    return sorted({*range(0, count - step // 2 - 1, step), count - 1})
+
+
+def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) -> None:
+    """ω by sublayer: profiled, closed form or α as the models hold it; a trained one with its spread over features.
+
+    The dashed grey lines are the two closed forms for the depth of the first model.
+
+    Raises:
+        ValueError: a model has no ω.
+    """
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
+    for axes, name in zip(panels, STACKS, strict=True):
+        for index, (label, model) in enumerate(models.items()):
+            if not model.config.has_omega:
+                raise ValueError(f"{label}: variant {model.config.variant!r} has no ω to show")
+            omega = torch.stack(
+                [block.omega.detach().float().cpu() for block in residual_blocks(getattr(model.model, name))]
+            )
+            places, middle, deviation = range(1, len(omega) + 1), omega.mean(1).numpy(), omega.std(1).numpy()
+            axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **line_style(index))
+            if model.config.train_omega:
+                axes.fill_between(places, middle - deviation, middle + deviation, color=COLOURS[index], alpha=0.2)
+        sublayers = count_sublayers(next(iter(models.values())).config, name)
+        forms = {"closed form, O(log n)": log_n(sublayers), "closed form, O(1)": math.sqrt(sublayers)}
+        for (label, value), style in zip(forms.items(), ("--", ":"), strict=True):
+            axes.axhline(value, color="grey", linewidth=1.2, linestyle=style, label=label)
+        axes.set(xlabel=f"sublayer of the {name}", ylabel="ω", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+    legend_above(figure, panels[0], "")
+    save(figure, path)
+
+
+def origin(model: AdminForConditionalGeneration) -> str:
+    """Where a model's ω is from."""
+    config = model.config
+    if config.variant == "deepnorm":
+        return "α of DeepNorm"
+    kind = "profiled" if config.omega_profiled else f"closed form {config.omega_rule}"
+    return f"{kind}, then trained" if config.train_omega else kind
+
+
+def plot_sizes(sizes: Mapping[str, Mapping[str, int]], path: Path) -> None:
+    """Parameters of models, in millions: embeddings, encoder, decoder."""
+    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.45 * len(sizes)), layout="constrained")
+    names, left = list(sizes), [0.0] * len(sizes)
+    for index, part in enumerate(("embeddings", "encoder", "decoder")):
+        values = [sizes[name][part] / 1e6 for name in names]
+        axes.barh(names, values, left=left, color=COLOURS[index], label=part)
+        left = [start + value for start, value in zip(left, values, strict=True)]
+    for place, total in enumerate(left):
+        axes.text(total, place, f" {total:.1f}M", va="center")
+    axes.invert_yaxis()
+    axes.set(xlabel="parameters (millions)", xlim=(0, max(left) * 1.15))
+    legend_above(figure, axes, "")
+    save(figure, path)
+
+
+def plot_speed(facts: Mapping[str, Any], path: Path) -> None:
+    """Target tokens a second by depth of either stack, as in figure 4 of Wang et al. 2019."""
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for index, varied in enumerate(STACKS):
+        rows: Sequence[Mapping[str, Any]] = [row for row in facts["rows"] if row["varied"] == varied]
+        depths, speeds = [row[f"{varied}_layers"] for row in rows], [row["tokens_per_second"] for row in rows]
+        other = "decoder" if varied == "encoder" else "encoder"
+        label = f"{varied} (with {facts['settings']['others']} {other} layers)"
+        axes.plot(depths, speeds, label=label, marker=MARKERS[index], **line_style(index))
+    settings = facts["settings"]
+    axes.set(xlabel="layers", ylabel="target tokens per second", ylim=(0, None))
+    axes.set_title(f"beam {settings['num_beams']}, d {settings['d_model']}, {facts['device']}", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.legend(title="depth of the")
+    save(figure, path)
