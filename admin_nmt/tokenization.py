@@ -6,7 +6,7 @@ package.
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,11 @@ WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 
 
 def train_tokenizer(
-    texts: Iterable[str], vocab_size: int, max_length: int = 1024, text_count: int | None = None
+    texts: Iterable[str],
+    vocab_size: int,
+    max_length: int = 1024,
+    text_count: int | None = None,
+    tags: Sequence[str] = (),
 ) -> PreTrainedTokenizerFast:
     """Trains one BPE on texts; for a joint vocabulary, chain the lines of both languages.
 
@@ -38,27 +42,30 @@ def train_tokenizer(
         vocab_size: number of ids, special tokens included. A small corpus can yield fewer: `len(tokenizer)` is exact.
         max_length: longest encoding in tokens, `</s>` included, to which `truncation=True` cuts.
         text_count: number of texts, for the progress bar only.
+        tags: tokens besides, such as <bt>, which mark a sentence as a whole; no text contains them.
 
     Raises:
-        ValueError: vocab_size has no room for the 256 bytes and the special tokens.
+        ValueError: vocab_size has no room for the 256 bytes, the special tokens and the tags.
     """
-    if vocab_size < SMALLEST_VOCABULARY:
+    smallest = SMALLEST_VOCABULARY + len(tags)
+    if vocab_size < smallest:
         raise ValueError(
-            f"vocab_size is {vocab_size}, but 256 bytes and 3 special tokens need at least {SMALLEST_VOCABULARY}."
+            f"vocab_size is {vocab_size}, but 256 bytes and {smallest - 256} special tokens need at least {smallest}."
         )
     backend = _pipeline(BPE())
     trainer = BpeTrainer(
         vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
-        special_tokens=[EOS, UNK],
+        special_tokens=[EOS, UNK, *tags],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=True,
     )
     backend.train_from_iterator(texts, trainer, length=text_count)
     return PreTrainedTokenizerFast(
-        tokenizer_object=_with_special_tokens(backend),
+        tokenizer_object=_with_special_tokens(backend, tags),
         eos_token=EOS,
         unk_token=UNK,
         pad_token=PAD,
+        extra_special_tokens=list(tags),
         padding_side="right",
         truncation_side="right",
         model_max_length=max_length,
@@ -83,12 +90,12 @@ def _pipeline(model: BPE) -> Tokenizer:
     return backend
 
 
-def _with_special_tokens(trained: Tokenizer) -> Tokenizer:
+def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
     """The trained tokenizer with `<pad>` as last id of the model's own vocabulary, and `</s>` after every text."""
     model = json.loads(trained.to_str())["model"]
     vocabulary = model["vocab"] | {PAD: len(model["vocab"])}
     backend = _pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
-    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, PAD)])
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, *tags, PAD)])
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
     )
@@ -100,11 +107,18 @@ def save_tokenizers(
 ) -> None:
     """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it."""
     target_folder = Path(folder) / TARGET_FOLDER
-    source.save_pretrained(folder)
+    _save(source, Path(folder))
     if target is None or target is source:
         shutil.rmtree(target_folder, ignore_errors=True)  # of an earlier model, which load_tokenizers would take
     else:
-        target.save_pretrained(target_folder)
+        _save(target, target_folder)
+
+
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save under the class name that transformers 4 knows as well; 5 takes both for the same."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'))
 
 
 def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:

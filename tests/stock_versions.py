@@ -1,9 +1,12 @@
 """Whether exported folders run alike with nothing but torch and some release of transformers; .ci/run calls this.
 
 python tests/stock_versions.py write FOLDER   # in the environment of the tests: models and what they should give
+python tests/stock_versions.py releases       # what to check: the newest and the oldest that setup.cfg allows, and 4.x
 python tests/stock_versions.py check FOLDER   # in one that has only torch and transformers
 """
 
+import configparser
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +16,16 @@ from stock_worker import outputs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 VARIANTS = {"admin": "MarianMTModel", "deepnorm": "MarianMTModel", "pre_ln": "PegasusForConditionalGeneration"}
+LAST_4 = "transformers==4.57.6"
 TEXTS = ["Bal do kitu.", "Re mun dol ba kiro tu.", "Muro rel."]
+
+
+def releases() -> None:
+    """Print the requirements of pip that .ci/run checks, in its order."""
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[1] / "setup.cfg")
+    allowed = re.search(r"^transformers(>=([\d.]+)\S*)$", setup["options"]["install_requires"], re.MULTILINE)
+    print(f"transformers{allowed[1]}", f"transformers=={allowed[2]}", LAST_4, sep="\n")
 
 
 def write(folder: Path) -> None:
@@ -64,4 +76,4 @@ def check(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "check": check}[sys.argv[1]](Path(sys.argv[2]))
+    {"write": write, "releases": releases, "check": check}[sys.argv[1]](*map(Path, sys.argv[2:]))
