@@ -4,30 +4,42 @@ Files are streamed into Arrow, never held in memory; text, TSV and JSON are cach
 """
 
 import codecs
+import glob
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, Features, Value, load_dataset
+import datasets
+import sacrebleu
+from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
+from filelock import FileLock
+
+from .shards import batched_columns, for_each, open_arrow, write_arrow
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
+TEST_SET = "sacrebleu:"
+
+Files = str | Path | Sequence[str | Path]
 
 
 def load_parallel(
-    source: str | Path,
-    target: str | Path | None = None,
+    source: Files,
+    target: Files | None = None,
     *,
     columns: Sequence[str] = ("source", "target"),
     name: str | None = None,
     split: str = "train",
     cache_dir: str | Path | None = None,
+    num_proc: int | None = None,
 ) -> Dataset:
     """Load sentence pairs as a memory-mapped dataset with the text columns `source` and `target`.
 
@@ -36,32 +48,86 @@ def load_parallel(
 
     Args:
         source: with `target`, the source side's plain text; alone, a `.tsv` file (source, tab, target), a `.jsonl` or
-            `.json` file (one object a line), a `.parquet` file, or a name that `datasets.load_dataset` knows.
-        target: the target side's plain text, line by line the translation of `source`.
+            `.json` file (one object a line), a `.parquet` file, `sacrebleu:` and one of its test sets, or a name that
+            `datasets.load_dataset` knows. Of a corpus in several files a list, or a pattern with `*`.
+        target: the target side's plain text, line by line the translation of `source`; as many files as of that.
         columns: for JSON, Parquet and named datasets: the source and target column, or the two languages of a
-            `translation` column.
+            `translation` column. For a test set of sacreBLEU the languages.
         name: the configuration of a named dataset, such as "de-en".
         split: the split of a named dataset.
         cache_dir: where the Arrow files go; None for the cache of `datasets`.
+        num_proc: worker processes, for several files and for named datasets; None for one a core.
 
     Raises:
-        ValueError: naming file and line, for unequal line counts, invalid UTF-8, an empty or damaged file, a line that
-            does not hold a pair of texts, a missing column.
+        ValueError: naming file and line, for unequal line counts, unequal numbers of files, invalid UTF-8, an empty or
+            damaged file, a line that does not hold a pair of texts, a missing column.
     """
     if len(set(columns)) != 2:
         raise ValueError(f"columns is {columns!r}: name two, the source and the target")
+    load = partial(_load_one, columns=tuple(columns), name=name, split=split, cache_dir=cache_dir)
+    sources = _files(source)
+    targets = [None] * len(sources) if target is None else _files(target)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"the source has {len(sources)} files ({sources[0]} ... {sources[-1]}) and the target {len(targets)} "
+            f"({targets[0]} ... {targets[-1]}); give pairs of files"
+        )
+    if len(sources) == 1:
+        return load(sources[0], targets[0], num_proc=num_proc)
+    files = list(zip(sources, targets, strict=True))
+    for_each(partial(_load_and_count, load, files), range(len(files)), num_proc=num_proc, desc="reading")
+    return concatenate_datasets([load(*pair) for pair in files])
+
+
+def _files(given: Files) -> list[str | Path]:
+    """The files of a list or a pattern, or the one that is given."""
+    if isinstance(given, str | Path):
+        if not any(mark in str(given) for mark in "*?["):
+            return [given]
+        given = sorted(glob.glob(str(given), recursive=True)) or [given]  # without any, its open() names the pattern
+    if not given:
+        raise ValueError("a corpus is an empty list of files; name at least one")
+    return list(given)
+
+
+def _load_and_count(load: Callable[..., Dataset], files: Sequence[tuple[Any, Any]], index: int) -> int:
+    return len(load(*files[index]))
+
+
+def _load_one(
+    source: str | Path,
+    target: str | Path | None,
+    *,
+    columns: tuple[str, ...],
+    name: str | None,
+    split: str,
+    cache_dir: str | Path | None,
+    num_proc: int | None = None,
+) -> Dataset:
     if target is not None:
         return _from_files(_read_text, source, target, cache_dir=cache_dir)
+    if str(source).startswith(TEST_SET):
+        return _from_files(_read_text, *_test_set(str(source).removeprefix(TEST_SET), columns), cache_dir=cache_dir)
     kind = Path(str(source).removesuffix(".gz")).suffix
     if kind == ".tsv":
         return _from_files(_read_tsv, source, cache_dir=cache_dir)
     if kind in (".jsonl", ".json"):
-        return _from_files(_read_json, source, cache_dir=cache_dir, columns=tuple(columns))
+        return _from_files(_read_json, source, cache_dir=cache_dir, columns=columns)
     if kind == ".parquet":
         return _from_library("parquet", where=source, columns=columns, data_files=str(source), cache_dir=cache_dir)
     if Path(source).is_file():
         raise ValueError(f"{source}: give the other side as target, or one .tsv, .jsonl or .parquet file with both")
-    return _from_library(str(source), name, where=source, columns=columns, split=split, cache_dir=cache_dir)
+    options: dict[str, Any] = {"split": split, "cache_dir": cache_dir, "num_proc": num_proc}
+    return _from_library(str(source), name, where=source, columns=columns, **options)
+
+
+def _test_set(name: str, languages: Sequence[str]) -> tuple[str, str]:
+    """The two files of a test set that sacreBLEU knows; it downloads them once."""
+    try:
+        pair = "-".join(languages)
+        return sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]
+    except (Exception, SystemExit) as error:  # sacreBLEU raises bare ones, and exits where a download is damaged
+        raise OSError(f"{TEST_SET}{name}: sacreBLEU cannot give {'-'.join(languages)} ({error})") from error
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -98,21 +164,28 @@ def _from_files(
     reader: Callable[..., Iterator[tuple[str, str]]], *paths: str | Path, cache_dir: str | Path | None, **options: Any
 ) -> Dataset:
     """A dataset of what `reader(*paths, **options)` yields, cached by the content of the files."""
-
-    def rows() -> Iterator[dict[str, str]]:
-        for source, target in reader(*paths, **options):
-            yield {"source": source, "target": target}
-
-    key = Hasher.hash([reader.__name__, options, *map(_digest, paths)])
-    try:
-        return Dataset.from_generator(rows, features=PAIR, cache_dir=cache_dir, fingerprint=key)
-    except DatasetGenerationError as error:
-        raise error.__cause__ or error from None
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
+    folder.mkdir(parents=True, exist_ok=True)
+    key = Hasher.hash([reader.__name__, options, *(_digest(path, folder) for path in paths)])
+    file = folder / f"pairs-{key}.arrow"
+    with FileLock(file.with_suffix(".lock")):
+        if not file.exists():
+            write_arrow(file, batched_columns(reader(*paths, **options), list(PAIR)), PAIR)
+    return open_arrow([file], key)
 
 
-def _digest(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: str | Path, folder: Path) -> str:
+    """SHA-256 of a file, kept in a folder for as long as nothing has touched the file."""
+    state = Path(path).stat()  # whoever sets the date back still changes st_ctime
+    key = Hasher.hash([str(Path(path).resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino])
+    known = folder / f"digest-{key}"
+    if not known.exists():
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        temporary = known.with_suffix(f".{os.getpid()}")
+        temporary.write_text(digest)
+        temporary.replace(known)
+    return known.read_text()
 
 
 def _from_library(

@@ -115,10 +115,15 @@ def save_tokenizers(
 
 
 def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Save under the class name that transformers 4 knows as well; 5 takes both for the same."""
+    """Save with a configuration that transformers 4 reads as well: 5 has a new name for the class, and a list here."""
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"TokenizersBackend"', '"PreTrainedTokenizerFast"'))
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["tokenizer_class"] == "TokenizersBackend":
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if not config.get("extra_special_tokens"):
+        config.pop("extra_special_tokens", None)
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:

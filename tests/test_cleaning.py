@@ -5,6 +5,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admin_nmt import shards
 from admin_nmt.cleaning import FILTERS, RATIO_SLACK, CleaningOptions, clean, format_counts
 
 SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
@@ -18,6 +19,14 @@ OPTIONS = st.builds(
     drop_held_out=st.sampled_from([None, "source", "pair"]),
 )
 LAX = {"max_words": None, "max_ratio": None, "drop_copies": False, "drop_duplicates": False, "drop_held_out": None}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Keeps the verdicts out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
 
 
 def dataset(pairs) -> Dataset:
@@ -92,10 +101,14 @@ def test_held_out_pairs_are_kept_with_another_target():
     assert (counts["held out"], counts["kept"]) == (1, 1)
 
 
-def test_workers_change_nothing():
+def test_workers_and_shards_change_nothing(monkeypatch, tmp_path):
     pairs = [(f"a {i % 7}", f"b {i % 5}") for i in range(60)]
-    alone, together = (clean(dataset(pairs), CleaningOptions(), num_proc=n) for n in (None, 2))
-    assert pairs_of(alone[0]) == pairs_of(together[0])
+    alone = clean(dataset(pairs), CleaningOptions(), cache_dir=tmp_path / "1")
+    monkeypatch.setattr(shards, "SHARD", 9)
+    monkeypatch.setattr(shards, "BATCH", 4)
+    together = clean(dataset(pairs), CleaningOptions(), cache_dir=tmp_path / "2", num_proc=2)
+    assert len(list((tmp_path / "2").glob("*/0*.arrow"))) == 7
+    assert pairs_of(alone[0]) == pairs_of(together[0]) != pairs
     assert alone[1] == together[1]
 
 

@@ -1,16 +1,19 @@
 """Recipes to corpora, and the tokenised cache: made once, keyed by its inputs, never half written."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from admin_nmt import data
-from admin_nmt.data import TOKENIZED, load_corpora, tokenize
+from admin_nmt import data, shards
+from admin_nmt.data import IDS, TOKENIZED, clean_corpora, read_corpora, tokenize
+from admin_nmt.tokenization import train_tokenizer
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],
@@ -34,6 +37,17 @@ def numbers(count: int = 2500) -> Dataset:
     return Dataset.from_dict({"source": [f"n {i}" for i in range(count)], "target": [f"ü{i:06}" for i in range(count)]})
 
 
+def pairs_of(dataset) -> list[tuple[str, str]]:
+    return list(zip(dataset["source"], dataset["target"], strict=True))
+
+
+def load(spec, cache_dir) -> tuple[list[Dataset], DatasetDict, dict[str, int]]:
+    """The cleaned pairs of each training corpus, those of `valid` and `test`, and the counts."""
+    training, evaluation = read_corpora(spec, cache_dir=cache_dir)
+    cleaned, counts = clean_corpora(training, evaluation, spec, ["en", "de"], cache_dir=cache_dir)
+    return [corpus.pairs for corpus in cleaned], evaluation, counts
+
+
 @pytest.fixture
 def recipe(tmp_path):
     """The `data` section of a recipe over files of `CORPORA`."""
@@ -53,19 +67,44 @@ def no_tokenising(monkeypatch):
 
 
 def test_only_training_pairs_are_cleaned(recipe, tmp_path):
-    corpora, counts = load_corpora(recipe, cache_dir=tmp_path / "cache")
-    assert list(zip(corpora["train"]["source"], corpora["train"]["target"], strict=True)) == CORPORA["train"][:2]
-    for split in ("valid", "test"):
-        assert list(zip(corpora[split]["source"], corpora[split]["target"], strict=True)) == CORPORA[split]
+    (train,), evaluation, counts = load(recipe, tmp_path / "cache")
+    assert pairs_of(train) == CORPORA["train"][:2]
+    assert {split: pairs_of(pairs) for split, pairs in evaluation.items()} == {s: CORPORA[s] for s in ("valid", "test")}
     assert {name: n for name, n in counts.items() if n} == {
         "total": 5, "empty side": 1, "duplicate": 1, "held out": 1, "kept": 2,
     }  # fmt: skip
 
 
 def test_evaluation_data_alone(recipe, tmp_path):
-    corpora, counts = load_corpora({"test": recipe["test"]}, cache_dir=tmp_path / "cache")
-    assert list(corpora) == ["test"]
-    assert counts == {}
+    training, evaluation = read_corpora({"test": recipe["test"]}, cache_dir=tmp_path / "cache")
+    assert (training, list(evaluation)) == ([], ["test"])
+
+
+def test_several_corpora(recipe, tmp_path):
+    """Each is cleaned by itself, so that one may repeat another; the counts are those of all."""
+    spec = recipe | {"train": [recipe["train"], recipe["test"] | {"upsample": 3}], "valid": [recipe["valid"]] * 2}
+    parts, evaluation, counts = load(spec | {"test": recipe["valid"]}, tmp_path / "cache")
+    assert [pairs_of(part) for part in parts] == [CORPORA["train"][:2], CORPORA["test"]]
+    assert pairs_of(evaluation["valid"]) == CORPORA["valid"] * 2
+    assert (counts["total"], counts["kept"]) == (6, 3)
+
+
+def test_normalising_rewrites_the_training_text_alone(recipe, tmp_path):
+    (tmp_path / "train.tsv").write_text(
+        "He said “so”, it’s\u200b ok\tEr sagte „so“, 5\u00a0% – „x“.\n", encoding="utf-8"
+    )
+    (tmp_path / "valid.tsv").write_text("“so”\t„so“\n", encoding="utf-8")
+    (train,), evaluation, _ = load(recipe | {"cleaning": {"normalize": True}}, tmp_path / "cache")
+    assert pairs_of(train) == [('He said "so," it\'s ok', 'Er sagte "so", 5% - "x".')]
+    assert pairs_of(evaluation["valid"]) == [("“so”", "„so“")]
+
+
+def test_text_that_went_through_bpe_is_refused_or_restored(recipe, tmp_path):
+    (tmp_path / "train.tsv").write_text("don &apos;t re@@ start 1 @-@ 2 .\tfang neu an !\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"data\.train: its text went through BPE"):
+        load(recipe, tmp_path / "cache")
+    train, _, _ = load(recipe | {"train": recipe["train"] | {"detokenize": True}}, tmp_path / "cache")
+    assert pairs_of(train[0]) == [("don't restart 1-2.", "fang neu an!")]
 
 
 @pytest.mark.parametrize(
@@ -74,19 +113,29 @@ def test_evaluation_data_alone(recipe, tmp_path):
         ({"dev": {}}, "data has an unknown field 'dev'; known are train, valid, test, cleaning"),
         ({"valid": {"sauce": "x"}}, "data.valid has an unknown field 'sauce'"),
         ({"valid": {"target": "x"}}, "data.valid has no source"),
+        ({"valid": {"source": "x", "upsample": 2}}, "data.valid has an unknown field 'upsample'"),
+        ({"train": [{"source": "x"}, {"sauce": "x"}]}, r"data.train\[1\] has an unknown field 'sauce'"),
+        ({"train": {"source": []}}, "data.train has no source"),
+        ({"train": {"source": "x", "upsample": 0.5}}, "data.train.upsample is 0.5"),
+        ({"train": {"source": "x", "upsample": True}}, "data.train.upsample is True"),
+        ({"train": {"source": "x", "tag": "bt"}}, "data.train.tag is 'bt'; give letters or digits in angle brackets"),
+        ({"train": {"source": "x", "tag": "<pad>"}}, "data.train.tag is '<pad>'"),
+        ({"train": {"source": "x", "detokenize": "yes"}}, "data.train.detokenize is 'yes'"),
+        ({"test": [{"source": "x"}]}, "data.test is .*; give a mapping"),
+        ({"test": {"source": ["x", "y"]}}, "data.test.source is a list"),
         ({"valid": "valid.tsv"}, "data.valid is 'valid.tsv'; give a mapping"),
-        ({"cleaning": {"max_length": 3}}, "data.cleaning has an unknown field 'max_length'; known are max_words"),
+        ({"cleaning": {"max_length": 3}}, "data.cleaning has an unknown field 'max_length'; known are normalize"),
         ({"cleaning": {"max_ratio": 0}}, "max_ratio is 0"),
     ],
 )
 def test_faulty_recipes_are_refused(recipe, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
-        load_corpora(recipe | change, cache_dir=tmp_path / "cache")
+        read_corpora(recipe | change, cache_dir=tmp_path / "cache")
 
 
 def test_cleaning_that_leaves_nothing_is_refused(recipe, tmp_path):
     with pytest.raises(ValueError, match=r"dropped every pair of data\.train(.|\n)*held out +1"):
-        load_corpora({"train": recipe["valid"], "valid": recipe["valid"]}, cache_dir=tmp_path / "cache")
+        load({"train": recipe["valid"], "valid": recipe["valid"]}, tmp_path / "cache")
 
 
 def test_tokenised_columns(tmp_path):
@@ -132,32 +181,61 @@ def test_cache_of_other_inputs_is_not_read(tmp_path):
     tokenize(numbers(2400), tokenizer, tokenizer, cache_dir=tmp_path)
     tokenize(numbers(), tokenizer, byte_tokenizer(shift=3), cache_dir=tmp_path)
     tokenize(numbers(), tokenizer, tokenizer, max_length=9, cache_dir=tmp_path)
-    assert len(list(tmp_path.glob("tokenized-*.arrow"))) == 4
+    assert len(list(tmp_path.glob("tokenized-*"))) == 4
 
 
-def test_workers_change_nothing_and_share_the_cache(tmp_path, no_tokenising):
+@pytest.fixture
+def small_shards(monkeypatch):
+    """Shards of 300 pairs, in records of 100."""
+    monkeypatch.setattr(shards, "SHARD", 300)
+    monkeypatch.setattr(shards, "BATCH", 100)
+
+
+def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_tokenising):
     tokenizer = byte_tokenizer()
-    alone = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "1")
+    alone = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "1", num_proc=1)
     together = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "2", num_proc=2)
     assert together[:] == alone[:]
+    assert len(alone.cache_files) == 9
     no_tokenising()
-    assert tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "2")[:] == alone[:]
+    assert tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "2", num_proc=1)[:] == alone[:]
 
 
-def test_an_interrupted_call_leaves_no_cache(tmp_path, monkeypatch):
-    tokenizer, encode = byte_tokenizer(), data._encode
+def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
+    tokenizer, encode, seen = byte_tokenizer(), data._encode, []
 
     def interrupted(batch, **options):
-        if "n 2000" in batch["source"]:
+        seen.append(batch["source"][0])
+        if "n 700" in batch["source"] and len(seen) < 10:
             raise KeyboardInterrupt
         return encode(batch, **options)
 
     monkeypatch.setattr(data, "_encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path)
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(data, "_encode", encode)
-    assert len(tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path)) == 2500
+        tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
+    assert sorted(path.name for path in tmp_path.glob("*/*.arrow*")) == ["00000.arrow", "00001.arrow"]
+    seen += ["later"] * 10
+    tokenized = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
+    assert tokenized["source"][:] == numbers()["source"][:]
+    assert seen[seen.index("later") + 10] == "n 600"
+
+
+def test_ids_without_text(tmp_path):
+    tokenizer = byte_tokenizer()
+    tokenized = tokenize(numbers(3), tokenizer, tokenizer, keep_text=False, cache_dir=tmp_path)
+    assert tokenized.features == IDS
+    assert tokenized[:] == tokenize(numbers(3), tokenizer, tokenizer, cache_dir=tmp_path).select_columns(list(IDS))[:]
+
+
+def test_a_tag_stands_before_every_source_and_counts(tmp_path):
+    tokenizer = train_tokenizer(numbers(50)["source"], 300, tags=["<bt>"])
+    plain, tagged = (tokenize(numbers(3), tokenizer, tokenizer, tag=t, cache_dir=tmp_path) for t in (None, "<bt>"))
+    tag = tokenizer.convert_tokens_to_ids("<bt>")
+    assert tagged["input_ids"][:] == [[tag, *ids] for ids in plain["input_ids"]]
+    assert tagged["source_length"][:] == [length + 1 for length in plain["source_length"]]
+    assert tagged["labels"][:] == plain["labels"][:]
+    with pytest.raises(ValueError, match="the tag <other> is no token of the source vocabulary"):
+        tokenize(numbers(3), tokenizer, tokenizer, tag="<other>", cache_dir=tmp_path)
 
 
 def test_tokenizers_must_end_sentences(tmp_path):
@@ -167,19 +245,20 @@ def test_tokenizers_must_end_sentences(tmp_path):
 
 def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
     script = (
-        "import json, sys; from transformers import AutoTokenizer; from admin_nmt.data import load_corpora, tokenize\n"
+        "import json, sys; from transformers import AutoTokenizer; from test_data import load, tokenize\n"
         "folder, recipe = sys.argv[1], json.loads(sys.argv[2])\n"
         "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
-        "corpora, _ = load_corpora(recipe, cache_dir=folder + '/cache')\n"
-        "tokenize(corpora['train'], tokenizer, tokenizer, max_length=9, cache_dir=folder + '/cache')\n"
+        "(train,), _, _ = load(recipe, folder + '/cache')\n"
+        "tokenize(train, tokenizer, tokenizer, max_length=9, cache_dir=folder + '/cache')\n"
     )
     tokenizer = byte_tokenizer()
     tokenizer.save_pretrained(tmp_path)
-    command = [sys.executable, "-c", script, str(tmp_path), str(recipe).replace("'", '"')]
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": "7"})
+    command = [sys.executable, "-c", script, str(tmp_path), json.dumps(recipe)]
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": paths})
     files = set((tmp_path / "cache").rglob("*.arrow"))
     no_tokenising()
-    corpora, _ = load_corpora(recipe, cache_dir=tmp_path / "cache")
-    tokenized = tokenize(corpora["train"], tokenizer, tokenizer, max_length=9, cache_dir=tmp_path / "cache")
+    (train,), _, _ = load(recipe, tmp_path / "cache")
+    tokenized = tokenize(train, tokenizer, tokenizer, max_length=9, cache_dir=tmp_path / "cache")
     assert tokenized["source"][:] == ["one", "two"]
     assert set((tmp_path / "cache").rglob("*.arrow")) == files

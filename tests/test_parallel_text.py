@@ -51,6 +51,42 @@ def test_two_text_files(write, load, suffix):
     assert load(write(f"x.en{suffix}", lines(sources)), write(f"x.de{suffix}", lines(targets))) == PAIRS
 
 
+@pytest.mark.parametrize("pattern", [True, False])
+def test_a_corpus_in_several_files(write, load, tmp_path, pattern):
+    files = {side: [write(f"{n}.{side}", f"{side} {n}\n" * (n + 1)) for n in range(3)] for side in ("en", "de")}
+    given = (f"{tmp_path}/*.en", f"{tmp_path}/?.de") if pattern else (files["en"], files["de"])
+    assert load(*given) == [(f"en {n}", f"de {n}") for n in (0, 1, 1, 2, 2, 2)]
+
+
+def test_shards_that_disagree_are_named(write, load, tmp_path):
+    for name, count in (("a.en", 2), ("a.de", 2), ("b.en", 3), ("b.de", 4), ("c.en", 1)):
+        write(name, "x\n" * count)
+    with pytest.raises(
+        ValueError, match=r"source has 3 files .*a\.en \.\.\. .*c\.en.* target 2 .*a\.de \.\.\. .*b\.de"
+    ):
+        load(f"{tmp_path}/*.en", f"{tmp_path}/*.de")
+    with pytest.raises(ValueError, match=r"b\.en has 3 lines and .*b\.de has 4"):
+        load(f"{tmp_path}/[ab].en", f"{tmp_path}/[ab].de")
+    with pytest.raises(FileNotFoundError, match=r"z\*\.en"):
+        load(f"{tmp_path}/z*.en", f"{tmp_path}/z*.de")
+
+
+def test_a_test_set_of_sacrebleu(write, load, monkeypatch):
+    paths = {"source": write("wmt12.en", "a house\n"), "reference": write("wmt12.fr", "une maison\n")}
+    monkeypatch.setattr("sacrebleu.get_source_file", lambda name, pair: paths[{"wmt12en-fr": "source"}[name + pair]])
+    monkeypatch.setattr("sacrebleu.get_reference_files", lambda name, pair: [paths["reference"]])
+    assert load("sacrebleu:wmt12", columns=["en", "fr"]) == [("a house", "une maison")]
+    with pytest.raises(OSError, match="sacrebleu:wmt11: sacreBLEU cannot give en-fr"):
+        load("sacrebleu:wmt11", columns=["en", "fr"])
+
+
+def test_a_file_is_read_again_only_after_a_change(write, load, monkeypatch):
+    path = write("x.tsv", "a\tb\n")
+    load(path)
+    monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("read a file that nobody has touched"))
+    assert load(path) == [("a", "b")]
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_tsv(write, load, suffix):
     assert load(write(f"x.tsv{suffix}", lines("\t".join(pair) for pair in PAIRS))) == PAIRS

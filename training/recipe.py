@@ -2,7 +2,10 @@
 
 import json
 import re
+import reprlib
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from hashlib import sha256
@@ -13,17 +16,24 @@ from typing import Any
 import torch
 import yaml
 from accelerate import PartialState
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
+from filelock import FileLock
 from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt.adversarial import AdversarialTrainer
+from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.cleaning import format_counts
-from admin_nmt.data import SPLITS, load_corpora, tokenize
+from admin_nmt.data import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
 from admin_nmt.evaluation import pair_lengths
+from admin_nmt.mixing import Corpus, mix
+from admin_nmt.parallel_text import TEST_SET
 from admin_nmt.phrasebook import write_phrasebook
 from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 
 BUILTIN = {"phrasebook": write_phrasebook}
+
+Watch = Callable[[str], AbstractContextManager["Step"]]
 
 
 @dataclass
@@ -32,7 +42,7 @@ class Recipe:
 
     Args:
         output_dir: folder of the run: checkpoints, logs, results.
-        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.load_corpora` reads them, or `builtin`, the
+        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.read_corpora` reads them, or `builtin`, the
             name of a corpus that is made here; besides `root`, the folder of all files, `cache_dir`, and `max_length`,
             the most tokens of a training sentence.
         tokenizer: `vocab_size` of a new BPE and whether it is `joint`, or `path`, a folder that holds tokenizers.
@@ -91,7 +101,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
 
 def _check_mapping(value: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: holds {value!r} where fields with values belong")
+        raise ValueError(f"{where}: holds {reprlib.repr(value)} where fields with values belong")
 
 
 def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
@@ -111,12 +121,19 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
         if unknown:
             where = f"{section}." if section else ""
             raise ValueError(f"{path}: unknown field {where}{min(unknown)}; known are {', '.join(sorted(names))}")
+    for name, text in values.get("card", {}).items():
+        if not isinstance(text, str):
+            raise ValueError(f"{path}: card.{name} holds {text!r} where text belongs; put it in quotes")
+    languages = values.get("languages", ["en", "de"])
+    if not isinstance(languages, list) or len(languages) != 2 or not all(isinstance(code, str) for code in languages):
+        raise ValueError(f"{path}: languages holds {languages!r}; write two codes in quotes, source and target")
     missing = {"output_dir", "data"} - set(values)
     if missing:
         raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}")
     _check_mapping(values["data"], f"{path}: data")
     for split in set(SPLITS) & set(values["data"]):
-        _check_mapping(values["data"][split], f"{path}: data.{split}")
+        for corpus in _as_list(values["data"][split]):
+            _check_mapping(corpus, f"{path}: data.{split}")
     if not {"train", "builtin"} & set(values["data"]):
         raise ValueError(f"{path}: data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
     recipe = Recipe(**values)
@@ -154,24 +171,53 @@ class Prepared:
     counts: dict[str, int]
 
 
-def prepare(recipe: Recipe) -> Prepared:
-    """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first."""
+@dataclass
+class Step:
+    """A step of the preparation, for whoever watches it."""
+
+    name: str
+    pairs: int = 0
+
+
+@contextmanager
+def unwatched(name: str) -> Iterator[Step]:
+    """Nobody watches."""
+    yield Step(name)
+
+
+def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatched) -> Prepared:
+    """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first.
+
+    Args:
+        num_proc: worker processes; None for one a core.
+        watch: a context around each step; the step tells it the number of its pairs.
+    """
     spec = dict(recipe.data)
     cache, builtin, root = Path(spec.pop("cache_dir", "runs/cache")), spec.pop("builtin", None), spec.pop("root", None)
     max_length = spec.pop("max_length", 256)
+    options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
     with PartialState().local_main_process_first():
         if builtin is not None:
             spec |= _write_builtin(builtin, cache)
         if root is not None:
             spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
-        corpora, counts = load_corpora(spec, cache_dir=cache)
+        with watch("reading") as step:
+            training, evaluation = read_corpora(spec, **options)
+            step.pairs = sum(len(corpus.pairs) for corpus in training)
+        with watch("cleaning") as step:
+            training, counts = clean_corpora(training, evaluation, spec, recipe.languages, **options)
+            step.pairs = counts["total"]
         say(format_counts(counts))
-        source, target = _tokenizers(recipe, corpora["train"], cache)
-        data = {}
-        for split, pairs in corpora.items():
-            longest = max_length if split == "train" else None
-            data[split] = tokenize(pairs, source, target, max_length=longest, cache_dir=cache)
-    counts = counts | {"too many tokens": len(corpora["train"]) - len(data["train"])}
+        with watch("vocabulary") as step:
+            source, target = _tokenizers(recipe, training, cache)
+            step.pairs = counts["kept"]
+        with watch("tokenising") as step:
+            ids = options | {"max_length": max_length, "keep_text": False}
+            train = [tokenize(c.pairs, source, target, tag=c.share.tag, **ids) for c in training]
+            data = {"train": mix(train, [corpus.share.upsample for corpus in training])}
+            data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
+            step.pairs = counts["kept"]
+    counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
     say(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
     say(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts)
@@ -182,9 +228,21 @@ def start_processes() -> None:
     PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
 
 
-def _below(root: str, corpus: dict[str, Any]) -> dict[str, Any]:
-    """The corpus with its files below `root`."""
-    return corpus | {side: str(Path(root) / corpus[side]) for side in ("source", "target") if side in corpus}
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any] | list[dict[str, Any]]:
+    """The corpora with their files below `root`."""
+
+    def below(files: Any) -> Any:
+        if isinstance(files, list):
+            return [below(file) for file in files]
+        return files if files.startswith(TEST_SET) else str(Path(root) / files)
+
+    sides = ("source", "target")
+    found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]
+    return found if isinstance(corpora, list) else found[0]
 
 
 def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
@@ -199,24 +257,29 @@ def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def _tokenizers(recipe: Recipe, train: Dataset, cache: Path) -> tuple[Any, Any]:
+def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
     """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     settings = recipe.tokenizer
     existing = settings.get("path", recipe.model.get("from_pretrained"))
     if existing is not None:
         return load_tokenizers(existing)
     vocab_size, joint = settings.get("vocab_size", 8000), settings.get("joint", True)
-    key = sha256(json.dumps([train._fingerprint, vocab_size, joint]).encode()).hexdigest()[:16]
-    folder = cache / f"tokenizer-{key}"
-    if not folder.exists():
-        sides = [chain(train["source"], train["target"])] if joint else [train["source"], train["target"]]
-        tokenizers = [train_tokenizer(side, vocab_size) for side in sides]
-        if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
-            sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
-            raise ValueError(f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach")
-        temporary = tempfile.mkdtemp(dir=cache)
-        save_tokenizers(temporary, *tokenizers)
-        Path(temporary).rename(folder)
+    tags = sorted({corpus.share.tag for corpus in training if corpus.share.tag is not None})
+    inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
+    folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
+            texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
+            tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
+            if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
+                sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
+                raise ValueError(
+                    f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach"
+                )
+            temporary = tempfile.mkdtemp(dir=cache)
+            save_tokenizers(temporary, *tokenizers)
+            Path(temporary).rename(folder)
     return load_tokenizers(folder)
 
 
@@ -238,7 +301,20 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
         model = AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
     check_tokenizer(source, model.config)
     check_tokenizer(target, model.config, target=True)
+    if start is not None:
+        _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
+    for checkpoint in complete_checkpoints(recipe.output_dir)[-1:]:
+        _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
     return model
+
+
+def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
+    """Whether the data has the ids of the tokenizers, if any, that lie beside a model's weights."""
+    if (folder / "tokenizer_config.json").exists():
+        tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+        for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
+            if tokenizer_state(own) != tokenizer_state(other):
+                raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
 
 
 def _check_lengths(prepared: Prepared, positions: int) -> None:
@@ -252,16 +328,22 @@ def _check_lengths(prepared: Prepared, positions: int) -> None:
                 )
 
 
+def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
+    """The section `training`, on the devices of this machine."""
+    settings = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
+    settings |= {name: value for name, value in recipe.training.items() if name != "early_stopping_patience"}
+    return AdminTrainingArguments(output_dir=recipe.output_dir, **settings)
+
+
 def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     """The trainer of a recipe, model included, from its seed."""
-    settings = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
-    settings |= recipe.training
-    patience = settings.pop("early_stopping_patience", None)
-    args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings)
+    patience = recipe.training.get("early_stopping_patience")
+    args = training_arguments(recipe)
     set_seed(args.seed)
     model = build_model(recipe, prepared)
     _check_lengths(prepared, model.config.max_position_embeddings)
-    return AdminTrainer(
+    kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
+    return kind(
         model,
         args,
         train_dataset=prepared.data["train"],

@@ -1,0 +1,174 @@
+"""Steps over a large dataset, a shard at a time: on all cores, and taken up where an earlier call was interrupted.
+
+A shard is an Arrow file that is written under another name and renamed when complete. Its borders do not depend on the
+number of processes, so that a folder of shards is the same whoever made it.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from errno import ENOSPC
+from functools import partial
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from datasets import Dataset, Features
+from datasets.table import MemoryMappedTable, concat_tables
+from filelock import FileLock
+from tqdm import tqdm
+
+SHARD = 100_000
+BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
+
+Columns = Mapping[str, Any]  # a sequence or an array each
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def write_arrow(path: Path, batches: Iterable[Columns], features: Features) -> int:
+    """Writes batches of columns to an Arrow file, whole or not at all, and returns the number of rows.
+
+    Raises:
+        OSError: naming the folder if the disk is full.
+    """
+    rows, schema = 0, features.arrow_schema
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            for columns in batches:
+                batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+                writer.write_batch(batch)
+                rows += len(batch)
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise OSError(
+            f"the disk of {path.parent} is full; make room, or choose another cache_dir, and give the same command "
+            "again: what was finished is kept"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def open_arrow(paths: Iterable[Path], fingerprint: str) -> Dataset:
+    """The rows of Arrow files in this order, memory-mapped."""
+    return Dataset(concat_tables([MemoryMappedTable.from_file(str(path)) for path in paths]), fingerprint=fingerprint)
+
+
+def map_shards(
+    dataset: Dataset,
+    function: Callable[[dict[str, list[Any]]], Columns],
+    features: Features,
+    folder: Path,
+    *,
+    fingerprint: str,
+    num_proc: int | None = None,
+    desc: str,
+) -> Dataset:
+    """Applies a function to the batches of a dataset and keeps what it returns in a folder, one file a shard.
+
+    Shards that are in the folder already are not made again. Another process that makes the same folder is waited for.
+
+    Args:
+        dataset: at least one row.
+        function: maps the columns of a batch to new columns, of any number of rows.
+        features: types of the new columns.
+        folder: belongs to this step and these inputs alone.
+        fingerprint: of the new dataset.
+        num_proc: worker processes; None for one a core.
+        desc: what the progress bar says.
+
+    Raises:
+        OSError: the disk is full, or a worker was killed. Finished shards stay.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(dataset), SHARD)
+    paths = [folder / f"{number:05}.arrow" for number in range(len(starts))]
+    with FileLock(folder / "lock"):
+        missing = [index for index, path in enumerate(paths) if not path.exists()]
+        job = partial(_write_shard, dataset, function, features, paths)
+        for_each(job, missing, num_proc=num_proc, desc=desc)
+    return open_arrow(paths, fingerprint)
+
+
+def _write_shard(
+    dataset: Dataset,
+    function: Callable[[dict[str, list[Any]]], Columns],
+    features: Features,
+    paths: Sequence[Path],
+    index: int,
+) -> int:
+    stop = min((index + 1) * SHARD, len(dataset))
+    starts = range(index * SHARD, stop, BATCH)
+    batches = (function(dataset[start : min(start + BATCH, stop)]) for start in starts)
+    write_arrow(paths[index], batches, features)
+    return stop - index * SHARD
+
+
+def batched_columns(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Columns]:
+    """Rows of values as batches of columns."""
+    batch: list[tuple[Any, ...]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH:
+            yield dict(zip(names, zip(*batch, strict=True), strict=True))
+            batch = []
+    if batch:
+        yield dict(zip(names, zip(*batch, strict=True), strict=True))
+
+
+def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int | None = None, desc: str) -> None:
+    """Calls `job` with every item, which returns how many pairs it has done, on several processes.
+
+    Args:
+        job: can be pickled where processes are not forked.
+        num_proc: worker processes; None for one a core. A single item needs none.
+    """
+    processes = min(num_proc or available_cores(), len(items))
+    with tqdm(desc=desc, unit=" pairs", unit_scale=True, disable=not items, mininterval=1) as bar:
+        if processes < 2:
+            for item in items:
+                bar.update(job(item))
+            return
+        with ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(job,)) as pool:
+            try:
+                for done in as_completed([pool.submit(_work, item) for item in items]):
+                    bar.update(done.result())
+            except BrokenProcessPool as error:
+                raise OSError(
+                    f"{desc}: a worker process was killed, by lack of memory perhaps; give the same command again with "
+                    "fewer processes (--num_proc): what was finished is kept"
+                ) from error
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+_job: Callable[[int], int]
+
+
+def _start_worker(job: Callable[[int], int]) -> None:
+    global _job
+    _job = job
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread each: there is a process a core
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker would outlive a parent that was killed, and hold its lock."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(item: int) -> int:
+    return _job(item)

@@ -1,0 +1,90 @@
+"""What prepare_data.py prepares is what train.py then finds, and a vocabulary that does not fit is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import random_texts
+
+from admin_nmt import data
+from admin_nmt.tokenization import save_tokenizers, train_tokenizer
+from recipe import build_model, load_recipe, prepare
+
+SCRIPT = Path(__file__).parents[1] / "training" / "prepare_data.py"
+
+
+@pytest.fixture
+def recipe_file(tmp_path) -> Path:
+    """A genuine corpus twice, a tagged one once, and a validation set."""
+    for name, seed in (("real", 1), ("bt", 2), ("valid", 3)):
+        lines = random_texts(60, seed)
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{t}\t{t.lower()}\n" for t in lines), encoding="utf-8")
+    small = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    recipe = {
+        "output_dir": str(tmp_path / "run"),
+        "data": {
+            "root": str(tmp_path),
+            "cache_dir": str(tmp_path / "cache"),
+            "train": [{"source": "real.tsv", "upsample": 2}, {"source": "bt.tsv", "tag": "<bt>"}],
+            "valid": {"source": "valid.tsv"},
+        },
+        "tokenizer": {"vocab_size": 300},
+        "model": small | {"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
+    command = [sys.executable, str(SCRIPT), str(recipe_file), "--num_proc", "2"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for step in ("reading", "cleaning", "vocabulary", "tokenising"):
+        assert f"{step}: " in printed
+    assert "peak memory" in printed
+    monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
+    monkeypatch.setattr("recipe.train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
+    prepared = prepare(load_recipe(recipe_file))
+    tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
+    tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
+    kept = prepared.counts["kept"]
+    assert tagged <= 60
+    assert len(prepared.data["train"]) == 2 * (kept - tagged) + tagged
+    assert len(prepared.data["valid"]) == 60
+
+
+def test_a_wrong_number_of_processes_is_one_line(recipe_file):
+    command = [sys.executable, str(SCRIPT), str(recipe_file), "--num_proc", "many"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "--num_proc is 'many'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_tokenizer_without_the_tag_is_refused(recipe_file, tmp_path):
+    save_tokenizers(tmp_path / "other", train_tokenizer(random_texts(60), 300))
+    with pytest.raises(ValueError, match="the tag <bt> is no token of the source vocabulary"):
+        prepare(load_recipe(recipe_file, ["--tokenizer.path", str(tmp_path / "other")]))
+
+
+def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp_path):
+    """Of the same size, so that nothing else would notice."""
+    recipe = load_recipe(recipe_file)
+    prepared = prepare(recipe)
+    other = train_tokenizer(["zzz qqq " * 9, *random_texts(60, 9)], 300, tags=["<bt>"])
+    assert len(other) == len(prepared.source_tokenizer)
+    model = tmp_path / "model"
+    build_model(recipe, prepared).save_pretrained(model)
+    save_tokenizers(model, prepared.source_tokenizer)
+    recipe.model = {"from_pretrained": str(model)}
+    build_model(recipe, prepared)
+    save_tokenizers(model, other)
+    with pytest.raises(ValueError, match="model was trained with another source vocabulary than the data has"):
+        build_model(recipe, prepared)
+    checkpoint = tmp_path / "run" / "checkpoint-3"
+    save_tokenizers(checkpoint, other)
+    (checkpoint / "trainer_state.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"checkpoint-3 was trained with another source vocabulary.*restore the"):
+        build_model(load_recipe(recipe_file), prepared)

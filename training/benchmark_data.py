@@ -1,0 +1,178 @@
+"""Preparation of training data, measured on made-up text: time and memory of each step, and the start after it.
+
+    python training/benchmark_data.py path/to/multi30k --output model_cards/benchmark
+
+The text has the words of Multi30k in random order, one in fifty a compound of two, in sentences as long as WMT's. The
+epoch that a training is then started on, and whose batches are planned, takes it `--copies` times.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from admin_nmt.parallel_text import read_lines
+from admin_nmt.shards import available_cores
+from cli import parse, run
+
+LAUNCH = time.time()
+LANGUAGES = ("en", "de")
+
+
+@dataclass
+class Arguments:
+    data: str = field(metadata={"help": "Folder of Multi30k: train.en.gz, train.de.gz."})
+    output: str | None = field(default=None, metadata={"help": "Folder for data.json and data.md."})
+    pairs: int = field(default=1_000_000, metadata={"help": "Sentence pairs of the corpus."})
+    copies: int = field(default=36, metadata={"help": "How many times an epoch takes each of them."})
+    max_words: int = field(default=100, metadata={"help": "Longest sentence."})
+    vocab_size: int = field(default=32768, metadata={"help": "Of the joint vocabulary."})
+    num_proc: int = field(default_factory=available_cores, metadata={"help": "Worker processes."})
+    start: str | None = field(default=None, metadata={"help": "Only start a training on this recipe (used inside)."})
+
+
+def write_corpus(args: Arguments, folder: Path, chunk: int = 10_000) -> None:
+    """Sentences of log-normal length, 26 words in the mean, whose sides differ in length by some 15 %."""
+    random = np.random.default_rng(0)
+    words = {side: np.array(" ".join(read_lines(Path(args.data) / f"train.{side}.gz")).split()) for side in LANGUAGES}
+    with (folder / "train.en").open("w") as english, (folder / "train.de").open("w") as german:
+        for start in range(0, args.pairs, chunk):
+            size = min(chunk, args.pairs - start)
+            lengths = random.lognormal(3.05, 0.65, size)
+            for side, file, ratio in (("en", english, 1.0), ("de", german, random.normal(0.95, 0.15, size))):
+                counts = np.clip(lengths * ratio, 1, args.max_words).astype(int)
+                file.writelines(f"{line}\n" for line in sentences(words[side], counts, random))
+
+
+def sentences(words: np.ndarray, counts: np.ndarray, random: np.random.Generator) -> list[str]:
+    """A sentence of each number of words."""
+    drawn = words[random.integers(len(words), size=counts.sum())].astype(object)
+    rare = random.random(len(drawn)) < 0.02
+    drawn[rare] += words[random.integers(len(words), size=rare.sum())].astype(object)
+    ends = counts.cumsum()
+    return [" ".join(drawn[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
+    """A recipe on the corpus, of a model so small that it takes no time."""
+    small = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    return {
+        "output_dir": str(folder / "run"),
+        "data": {
+            "cache_dir": str(folder / "cache"),
+            "train": {"source": str(folder / "train.en"), "target": str(folder / "train.de"), "upsample": upsample},
+        },
+        "tokenizer": {"vocab_size": args.vocab_size},
+        "model": small | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 256},
+        "training": {"max_tokens": 3584, "max_steps": 1, "save_strategy": "no", "report_to": "none"},
+    }
+
+
+def start_training(path: str) -> dict[str, float]:
+    """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
+    from admin_nmt.batching import TokenBatchSampler
+    from admin_nmt.evaluation import pair_lengths
+    from recipe import build_trainer, load_recipe, prepare, start_processes
+
+    recipe = load_recipe(path)
+    start_processes()
+    times = {"imports": time.time() - LAUNCH}
+    prepared = prepare(recipe)
+    times["prepare"] = time.time() - LAUNCH
+    trainer = build_trainer(recipe, prepared)
+    times["trainer"] = time.time() - LAUNCH
+    trainer.train()
+    times |= {"first update": time.time() - LAUNCH, "cpu": time.process_time()}
+    del trainer
+    data = prepared.data["train"]
+    planned, used = time.time(), time.process_time()
+    sampler = TokenBatchSampler(*pair_lengths(data), 3584, seed=0)
+    times |= {"planning": time.time() - planned, "planning cpu": time.process_time() - used}
+    return times | {"batches": len(sampler), "pairs": len(data), "peak_memory_gb": peak_memory()}
+
+
+def peak_memory() -> float:
+    """Gigabytes, pages of mapped files included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def measure(args: Arguments) -> dict[str, Any]:
+    from prepare_data import Meter
+    from recipe import load_recipe, prepare, start_processes
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, meter, load = Path(name), Meter(), os.getloadavg()[0]
+        write_corpus(args, folder)
+        text = sum((folder / f"train.{side}").stat().st_size for side in LANGUAGES)
+        for file, upsample in (("prepare.yaml", 1), ("start.yaml", args.copies)):
+            (folder / file).write_text(yaml.safe_dump(recipe_of(args, folder, upsample)))
+        start_processes()
+        prepare(load_recipe(folder / "prepare.yaml"), args.num_proc, meter)
+        cache = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+        command = [sys.executable, __file__, args.data, "--start", str(folder / "start.yaml")]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        start = json.loads(output.splitlines()[-1])
+    facts = {name: value for name, value in asdict(args).items() if name not in ("data", "output", "start")}
+    facts |= {"cores": available_cores(), "load": load}
+    return facts | {"text_gb": text / 1e9, "cache_gb": cache / 1e9, "steps": meter.steps, "start": start}
+
+
+def as_markdown(results: dict[str, Any]) -> str:
+    """The measurements as a page."""
+    copies, start = results["copies"], results["start"]
+    million = copies * results["pairs"] / 1e6
+    rows = [
+        f"| {step['step']} | {step['seconds']:.1f} | {step['pairs_per_second']:,.0f} | {step['cpu_seconds']:.1f} "
+        f"| {step['peak_memory_gb']:.2f} | {step['cpu_seconds'] * copies / 3600:.2f} |"
+        for step in results["steps"]
+    ]
+    table = "\n".join(rows)
+    return f"""# Preparing data, and starting on it
+
+`python training/benchmark_data.py path/to/multi30k`: {results["pairs"]:,} made-up pairs in two plain files of together
+{results["text_gb"]:.2f} GB, joint vocabulary of {results["vocab_size"]:,}, {results["num_proc"]} processes on
+{results["cores"]} cores with a load of {results["load"]:.1f} before the run (where others compute, the seconds are
+longer than on a free machine, the CPU seconds hardly). The words are those of Multi30k and compounds of them: real text
+has more rare words. Memory is that of all processes together, pages of mapped files left out. The last column is no
+measurement: it is what {million:.0f} million pairs need if every step grows with their number. Cleaning, tokenising and
+the counting of the vocabulary share it among all cores, reading does so by files.
+
+| step | seconds | pairs a second | CPU seconds | peak memory, GB | extrapolated to {million:.0f} M pairs, CPU hours |
+|---|---|---|---|---|---|
+{table}
+
+The cache has {results["cache_gb"]:.2f} GB. A training then starts on an epoch of {start["pairs"]:,} pairs (the same
+ones {copies} times), with a model of one layer. Its first update ends {start["first update"]:.1f} s after the launch:
+{start["imports"]:.1f} s imports, {start["prepare"] - start["imports"]:.1f} s data,
+{start["trainer"] - start["prepare"]:.1f} s model and trainer, {start["first update"] - start["trainer"]:.1f} s
+planning, ω and the update; {start["cpu"]:.1f} CPU seconds in all. Planning alone takes {start["planning"]:.1f} s
+({start["planning cpu"]:.1f} CPU seconds) for {start["batches"]:,} batches; the process peaks at
+{start["peak_memory_gb"]:.2f} GB, mapped files included.
+"""
+
+
+def main() -> None:
+    args = parse(Arguments, __doc__)
+    if args.start is not None:
+        print(json.dumps(start_training(args.start)))
+        return
+    results = measure(args)
+    print(as_markdown(results))
+    if args.output is not None:
+        folder = Path(args.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "data.json").write_text(json.dumps(results, indent=1) + "\n")
+        (folder / "data.md").write_text(as_markdown(results))
+
+
+if __name__ == "__main__":
+    run(main)
