@@ -2,10 +2,16 @@
 
 import json
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+TORCH_SAVE_FAILED = re.compile("inline_container|PytorchStreamWriter|iostream error")
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -19,6 +25,30 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
         if number and _is_json(path / TRAINER_STATE_NAME):
             steps[int(number[1])] = path
     return [steps[step] for step in sorted(steps)]
+
+
+@contextmanager
+def checkpoint_being_written(folder: Path) -> Iterator[None]:
+    """Takes away what was written of a checkpoint if it cannot be finished, for want of space say.
+
+    Raises:
+        OSError: naming the folder, why it could not be written, and the checkpoint before it.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # torch.save hides the system's error in a RuntimeError; any other one is not about the file.
+        if isinstance(error, RuntimeError) and not TORCH_SAVE_FAILED.search(str(error)):
+            raise
+        free = shutil.disk_usage(folder.parent).free
+        shutil.rmtree(folder, ignore_errors=True)
+        earlier = complete_checkpoints(folder.parent)
+        last = f"the last complete checkpoint is {earlier[-1]}" if earlier else "there is no earlier checkpoint"
+        reason = " ".join(str(error).split())[:200]
+        raise OSError(
+            f"{folder}: the checkpoint could not be written ({reason}; {free / 1e6:.1f} MB were left on the disk); "
+            f"{last}, and the same command goes on from there once there is space"
+        ) from error
 
 
 def _is_json(path: Path) -> bool:

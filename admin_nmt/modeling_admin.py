@@ -129,6 +129,7 @@ class AdminPreTrainedModel(PreTrainedModel):
     config_class = AdminConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar = ["AdminEncoderLayer", "AdminDecoderLayer"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True

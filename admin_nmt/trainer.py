@@ -15,20 +15,21 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Seq2SeqTrainer,
     TrainerControl,
     TrainingArguments,
 )
 from transformers.modelcard import TrainingSummary
-from transformers.trainer_utils import HubStrategy, speed_metrics
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed_metrics
 
 from .allocator import keep_freed_memory
 from .batching import Seq2SeqCollator, TokenBatchSampler
 from .callbacks import EpochShuffle, TokenMeter
+from .checkpoints import checkpoint_being_written
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
 from .loss import LabelSmoothedLoss
 from .profiling import Mode, profile_omega
+from .sharding import ShardingTrainer
 from .tokenization import save_tokenizers
 from .training_arguments import AdminTrainingArguments
 
@@ -47,7 +48,7 @@ model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
 """
 
 
-class AdminTrainer(Seq2SeqTrainer):
+class AdminTrainer(ShardingTrainer):
     """Trains a translation model on a tokenised dataset.
 
     The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
@@ -219,7 +220,7 @@ class AdminTrainer(Seq2SeqTrainer):
             parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
             return {name: value for part in parts for name, value in part.items()}
         start = time.time()
-        with self.meter.paused(), self.accelerator.autocast():
+        with self.meter.paused(), self.accelerator.autocast(), self.whole_model():
             results = self._evaluate_dataset(dataset, options)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in results.items()}
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))
@@ -253,6 +254,12 @@ class AdminTrainer(Seq2SeqTrainer):
         super().save_model(output_dir, _internal_call)
         if self.processing_class is not None and self.args.should_save:
             save_tokenizers(str(output_dir or self.args.output_dir), self.processing_class, self.target_tokenizer)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Names the folder that could not be written, and leaves no part of it."""
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        with checkpoint_being_written(folder):
+            super()._save_checkpoint(model, trial)
 
     def create_model_card(self, **facts: Any) -> None:
         """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.

@@ -1,5 +1,6 @@
-"""What tests/test_distributed.py runs in every process: `torchrun ... distributed_worker.py FOLDER`."""
+"""What tests/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,11 +13,20 @@ from admin_nmt.distributed import gather_objects, rank_and_size
 from admin_nmt.divergence import DivergedError
 from admin_nmt.evaluation import mean_nll
 from admin_nmt.generation import generate_ids
+from admin_nmt.sharding import load_weights, whole_weights
 from admin_nmt.trainer import AdminTrainer
 from admin_nmt.training_arguments import AdminTrainingArguments
 
 UPDATES = 9
+SAVED = 3
 WIDTHS = {"ffn_dim": 32, "attention_heads": 4}
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+    "FSDP_RESHARD_AFTER_FORWARD": "true",
+    "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+}
 
 
 def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback) -> AdminTrainer:
@@ -36,23 +46,36 @@ def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: Tra
         disable_tqdm=True,
         use_cpu=True,
         logging_steps=1,
+        activation_checkpointing="WORLD_SIZE" in os.environ,  # only where there are several processes
+        activation_checkpointing_kwargs={"every_n_layers": 2},
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
     return AdminTrainer(model, args, train_dataset=random_ids(24), callbacks=list(callbacks))
 
 
-def train_and_evaluate(folder: Path, accumulation: int) -> dict:
+def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:
     """One run and its evaluation; everything in it must be the same on any number of processes."""
     trainer = new_trainer(folder, 0.0, accumulation)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     batches = len(trainer.epoch_shuffle.sampler)
     assert batches % 2 == 0
+    sources = random_ids(5, seed=2)["input_ids"][:]
+    with trainer.whole_model():
+        nll = mean_nll(trainer.model, random_ids(7, seed=1), max_tokens=20)
+        translations = generate_ids(trainer.model, sources, max_tokens=20, num_beams=2)
     return {
-        "weights": {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()},
+        "weights": whole_weights(trainer.model, keep=True),
         "log": [(entry["loss"], entry["nll"], entry["grad_norm"]) for entry in trainer.state.log_history[:UPDATES]],
-        "nll": mean_nll(trainer.model, random_ids(7, seed=1), max_tokens=20),
-        "translations": generate_ids(trainer.model, random_ids(5, seed=2)["input_ids"][:], max_tokens=20, num_beams=2),
+        "nll": nll,
+        "translations": translations,
+        "local_size": sum(p.to_local().numel() if hasattr(p, "to_local") else 0 for p in trainer.model.parameters()),
     }
+
+
+def save_a_checkpoint(folder: Path, accumulation: int) -> Path:
+    """The checkpoint of a run that stops after `SAVED` updates."""
+    new_trainer(folder, 0.0, accumulation, StopAfter(SAVED)).train()
+    return folder / f"checkpoint-{SAVED}"
 
 
 def interrupt_and_resume(folder: Path, update: int) -> tuple[dict, dict]:
@@ -62,7 +85,7 @@ def interrupt_and_resume(folder: Path, update: int) -> tuple[dict, dict]:
     new_trainer(folder, 0.1, 1, StopAfter(update)).train()
     resumed = new_trainer(folder, 0.1, 1)
     resumed.train(resume_from_checkpoint=True)
-    return straight.model.state_dict(), resumed.model.state_dict()
+    return whole_weights(straight.model, keep=True), whole_weights(resumed.model, keep=True)
 
 
 def diverge_on_the_last_rank(folder: Path, update: int) -> str:
@@ -78,10 +101,31 @@ def diverge_on_the_last_rank(folder: Path, update: int) -> str:
     return "did not diverge"
 
 
+def load_other_weights(folder: Path) -> bool:
+    """Whether a model that has been trained has exactly the weights that it is given afterwards."""
+    trainer = new_trainer(folder, 0.0, 1, StopAfter(1))
+    trainer.train()
+    doubled = {name: 2 * tensor for name, tensor in whole_weights(trainer.model, keep=True).items()}
+    load_weights(trainer.model, doubled)
+    now = whole_weights(trainer.model, keep=True)
+    return all(torch.equal(now[name], tensor) for name, tensor in doubled.items())
+
+
+def everything(checkpoint: Path, folder: Path) -> dict:
+    """All that is tested on several processes."""
+    result = train_and_evaluate(folder / "run", accumulation=1)
+    result["continued"] = train_and_evaluate(folder / "continued", accumulation=1, resume=checkpoint)
+    save_a_checkpoint(folder / "saved", accumulation=1)
+    result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", update=SAVED)
+    result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
+    result["loaded"] = load_other_weights(folder / "loaded")
+    return result
+
+
 if __name__ == "__main__":
-    out = Path(sys.argv[1])
-    result = train_and_evaluate(out / "run", accumulation=1)
-    result["gathered"] = gather_objects(rank_and_size())
-    result["straight"], result["resumed"] = interrupt_and_resume(out / "resumed", update=3)
-    result["divergence"] = diverge_on_the_last_rank(out / "diverged", update=4)
-    torch.save(result, out / f"rank{rank_and_size()[0]}.pt")
+    checkpoint, out = map(Path, sys.argv[1:])
+    results = {"ddp": everything(checkpoint, out / "ddp")}
+    os.environ.update(FSDP2)
+    results["fsdp2"] = everything(checkpoint, out / "fsdp2")
+    results["gathered"] = gather_objects(rank_and_size())
+    torch.save(results, out / f"rank{rank_and_size()[0]}.pt")

@@ -1,8 +1,17 @@
-"""Which checkpoints of a run count."""
+"""Which checkpoints of a run count, and what a full disk leaves of them."""
 
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from admin_nmt.checkpoints import complete_checkpoints
+import pytest
+import torch
+from distributed_worker import SAVED, UPDATES, new_trainer
+from toy import StopAfter
+
+from admin_nmt.checkpoints import checkpoint_being_written, complete_checkpoints
 
 
 def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:
@@ -19,3 +28,51 @@ def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:
 
 def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:
     assert complete_checkpoints(tmp_path / "absent") == []
+
+
+def test_other_errors_keep_their_message_and_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    with pytest.raises(RuntimeError, match="another rank"), checkpoint_being_written(folder):
+        raise RuntimeError("another rank has gone")
+    assert folder.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a file system is not permitted")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def size_on_disk(*paths: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in paths)
+
+
+@pytest.mark.parametrize("missing", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+def test_a_full_disk_leaves_the_checkpoint_before(missing: str, small_disk: Path) -> None:
+    """The space ends within the file `missing`; the run then goes on as if it had not stopped."""
+    new_trainer(small_disk, 0.0, 1, StopAfter(SAVED)).train()
+    checkpoint = small_disk / f"checkpoint-{SAVED}"
+    in_order = sorted(checkpoint.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    written = [path.name for path in in_order].index(missing)
+    space = size_on_disk(*in_order[:written]) + size_on_disk(in_order[written]) // 2
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - space))
+    cut = new_trainer(small_disk, 0.0, 1, StopAfter(2 * SAVED))
+    message = rf"checkpoint-{2 * SAVED}: the checkpoint could not be written .*{re.escape(str(checkpoint))}, and"
+    with pytest.raises(OSError, match=message):
+        cut.train(resume_from_checkpoint=str(checkpoint))
+    assert [path.name for path in small_disk.glob("checkpoint-*")] == [checkpoint.name]
+    assert complete_checkpoints(small_disk) == [checkpoint]
+    filler.unlink()
+    resumed, straight = new_trainer(small_disk, 0.0, 1), new_trainer(small_disk / "straight", 0.0, 1)
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    straight.train()
+    assert resumed.state.global_step == UPDATES
+    torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)

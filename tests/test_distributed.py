@@ -1,4 +1,4 @@
-"""Two processes do what one does."""
+"""Two processes do what one does, whether each has all weights (DDP) or a part of them (FSDP2)."""
 
 import os
 import subprocess
@@ -7,28 +7,42 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_worker import train_and_evaluate
+from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
 
 from admin_nmt.distributed import gather_objects, rank_and_size
+from admin_nmt.sharding import load_weights, sharded_state, whole_state
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 
 
 @pytest.fixture(scope="module")
-def two_processes(tmp_path_factory) -> list[dict]:
-    """What each of two gloo processes found."""
-    folder = tmp_path_factory.mktemp("two_processes")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", WORKER, folder]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(launch, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+def one_process(tmp_path_factory) -> dict:
+    """A run of one process that accumulates two batches where two processes take one each, and a checkpoint of it."""
+    folder = tmp_path_factory.mktemp("one_process")
+    found = train_and_evaluate(folder / "run", accumulation=2)
+    return found | {"checkpoint": save_a_checkpoint(folder / "saved", accumulation=2)}
 
 
 @pytest.fixture(scope="module")
-def one_process(tmp_path_factory) -> dict:
-    """The same with one process that accumulates two batches where two processes take one each."""
-    return train_and_evaluate(tmp_path_factory.mktemp("one_process"), accumulation=2)
+def two_processes(one_process, tmp_path_factory) -> tuple[Path, list[dict]]:
+    """Where each of two gloo processes wrote, and what it found."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", WORKER]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    launch += [one_process["checkpoint"], folder]
+    done = subprocess.run(launch, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.fixture(params=["ddp", "fsdp2"])
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def ranks(two_processes, kind) -> list[dict]:
+    return [found[kind] for found in two_processes[1]]
 
 
 def moved_weights(found: dict) -> dict[str, torch.Tensor]:
@@ -36,29 +50,69 @@ def moved_weights(found: dict) -> dict[str, torch.Tensor]:
     return {name: weight for name, weight in found["weights"].items() if not name.endswith("k_proj.bias")}
 
 
-def test_trains_the_same_weights(one_process, two_processes):
-    for found in two_processes:
-        torch.testing.assert_close(moved_weights(found), moved_weights(one_process), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(torch.tensor(found["log"]), torch.tensor(one_process["log"]), rtol=1e-4, atol=1e-5)
+def assert_same_run(found: dict, expected: dict) -> None:
+    torch.testing.assert_close(moved_weights(found), moved_weights(expected), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(found["log"]), torch.tensor(expected["log"]), rtol=1e-4, atol=1e-5)
+    assert found["nll"] == pytest.approx(expected["nll"], rel=1e-4)
+    assert found["translations"] == expected["translations"]
 
 
-def test_evaluates_every_pair_once(one_process, two_processes):
-    for found in two_processes:
-        assert found["nll"] == pytest.approx(one_process["nll"], rel=1e-4)
-        assert found["translations"] == one_process["translations"]
+def test_trains_the_same_weights_and_evaluates_every_pair_once(one_process, ranks):
+    for found in ranks:
+        assert_same_run(found, one_process)
 
 
-def test_resumes_in_the_middle_of_an_epoch_bit_for_bit(two_processes):
-    for found in two_processes:
+def test_fsdp2_shards_the_weights(one_process, two_processes):
+    parts = [found["fsdp2"]["local_size"] for found in two_processes[1]]
+    weights = one_process["weights"].items()
+    assert sum(parts) == sum(weight.numel() for name, weight in weights if not name.endswith("omega"))
+    assert min(parts) > 0.4 * sum(parts)
+
+
+def test_goes_on_from_the_checkpoint_of_one_process(one_process, ranks):
+    for found in ranks:
+        assert_same_run(found["continued"], one_process)
+
+
+def test_one_process_goes_on_from_their_checkpoint(one_process, two_processes, kind, tmp_path):
+    checkpoint = two_processes[0] / kind / "saved" / f"checkpoint-{SAVED}"
+    assert_same_run(train_and_evaluate(tmp_path, accumulation=2, resume=checkpoint), one_process)
+
+
+def test_resumes_in_the_middle_of_an_epoch_bit_for_bit(ranks):
+    for found in ranks:
         torch.testing.assert_close(found["resumed"], found["straight"], rtol=0, atol=0)
 
 
-def test_all_processes_stop_when_one_diverges(two_processes):
-    first, second = (found["divergence"] for found in two_processes)
+def test_all_processes_stop_when_one_diverges(ranks):
+    first, second = (found["divergence"] for found in ranks)
     assert first == second
     assert first.startswith("training diverged at update 4: loss nan, gradient norm nan")
 
 
+def test_takes_other_weights(ranks):
+    assert all(found["loaded"] for found in ranks)
+
+
+def test_refuses_weights_of_another_model(tiny_model):
+    model = tiny_model()
+    weights = {
+        name: weight for name, weight in model.named_parameters() if not name.endswith("encoder.layers.0.fc1.bias")
+    }
+    with pytest.raises(ValueError, match=r"encoder\.layers\.0\.fc1\.bias is missing among the weights"):
+        load_weights(model, weights)
+
+
+def test_the_state_of_an_optimizer_without_shards_stays_as_it_is():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([parameter])
+    parameter.sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    assert sharded_state(whole_state(state, keep=True), optimizer.param_groups) == state
+    assert whole_state(state, keep=False)["state"] == {}
+
+
 def test_gathers_in_the_order_of_ranks(two_processes):
-    assert [found["gathered"] for found in two_processes] == [[(0, 2), (1, 2)]] * 2
+    assert [found["gathered"] for found in two_processes[1]] == [[(0, 2), (1, 2)]] * 2
     assert gather_objects(rank_and_size()) == [(0, 1)]

@@ -14,7 +14,9 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.divergence import DivergedError
+from admin_nmt.evaluation import pair_lengths
 from admin_nmt.profiling import residual_blocks
+from admin_nmt.sharding import whole
 from recipe import Prepared, Recipe
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
@@ -32,6 +34,7 @@ def run_facts(recipe: Recipe, prepared: Prepared, trainer: AdminTrainer) -> dict
         "data": {
             "filters": prepared.counts,
             "sizes": {split: len(part) for split, part in prepared.data.items()},
+            "longest": max(int(lengths.max()) for lengths in pair_lengths(prepared.data["train"])),
         },
         "model": model_facts(trainer.accelerator.unwrap_model(trainer.model)),
         "omega": omega_facts(trainer.accelerator.unwrap_model(trainer.model)),
@@ -57,7 +60,9 @@ def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
     if not config.has_omega:
         return None
     stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
-    means = {name: [float(block.omega.mean()) for block in residual_blocks(stack)] for name, stack in stacks.items()}
+    means = {
+        name: [float(whole(block.omega).mean()) for block in residual_blocks(stack)] for name, stack in stacks.items()
+    }
     return {"origin": "profiled" if config.omega_profiled else config.omega_rule, "trained": config.train_omega} | means
 
 

@@ -13,6 +13,7 @@ from admin_nmt.cards import write_card
 from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.exporting import ExportError, FoldingError, export_standard
 from admin_nmt.metrics import score, tokenized_bleu
+from admin_nmt.sharding import load_weights
 from admin_nmt.tokenization import load_tokenizers
 from recipe import Recipe, say
 
@@ -32,7 +33,7 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
     if checkpoints:
         model = trainer.accelerator.unwrap_model(trainer.model)
         trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(average_checkpoints(checkpoints), strict=False)
+        load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
         kind = max(reversed(candidates), key=lambda name: merit(candidates[name]))
         if not kind.startswith("average"):

@@ -69,8 +69,9 @@ def main() -> None:
     try:
         train(trainer, recipe)
     except DivergedError as error:
+        results = divergence_facts(error) | run_facts(recipe, prepared, trainer)
         if trainer.is_world_process_zero():
-            write_results(folder, divergence_facts(error) | run_facts(recipe, prepared, trainer))
+            write_results(folder, results)
         raise
     results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
     say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")

@@ -1,0 +1,146 @@
+"""train.py under `accelerate launch`, with the configurations of training/accelerate, as users start it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from safetensors.torch import load_file
+from test_training_scripts import RECIPES, TRAINING
+from torch.testing import assert_close
+
+from admin_nmt.phrasebook import phrasebook
+from recipe import load_recipe
+
+pytestmark = pytest.mark.slow
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
+LAUNCHERS = {"one": [sys.executable]} | {
+    name: [*LAUNCH, TRAINING / "accelerate" / f"{name}.yaml"] for name in ("ddp", "fsdp2")
+}
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    """A recipe of a 2-1 model without dropout for six updates, on files of 300 pairs; two batches an update."""
+    folder = tmp_path_factory.mktemp("launch")
+    for split, pairs in phrasebook(300, 21, 21).items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    recipe = {
+        "output_dir": str(folder / "run"),
+        "data": {"root": str(folder), "cache_dir": str(folder / "cache")}
+        | {split: {"source": f"{split}.en", "target": f"{split}.de"} for split in ("train", "valid", "test")},
+        "tokenizer": {"vocab_size": 400},
+        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.0, "max_position_embeddings": 128},
+        "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 1, "eval_strategy": "steps"}
+        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
+        | {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "eval_bleu_sentences": 5},
+        "evaluation": {"average_last": 5, "num_beams": 2},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def command(launcher: str, recipe: Path, folder: Path, *overrides: str) -> list[str]:
+    accumulation = "2" if launcher == "one" else "1"
+    settings = ["--output_dir", folder, "--training.gradient_accumulation_steps", accumulation, *overrides]
+    return [*map(str, LAUNCHERS[launcher]), str(TRAINING / "train.py"), str(recipe), *map(str, settings)]
+
+
+def train(launcher: str, recipe: Path, folder: Path, *overrides: str) -> dict:
+    """The results of a run from beginning to end."""
+    line = command(launcher, recipe, folder, *overrides)
+    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def straight(recipe_file, tmp_path_factory) -> tuple[Path, dict]:
+    """A run of one process: its folder and its results."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    return folder, train("one", recipe_file, folder)
+
+
+def assert_same_run(folder: Path, results: dict, straight: tuple[Path, dict]) -> None:
+    for name in ("loss", "grad_norm", "eval_loss"):
+        curves = [[row[name] for row in part["history"] if name in row] for part in (results, straight[1])]
+        assert curves[0] == pytest.approx(curves[1], rel=1e-4)
+    assert results["chosen"]["kind"] == straight[1]["chosen"]["kind"]
+    for model in ("final", "standard"):
+        weights, expected = (load_file(run / model / "model.safetensors") for run in (folder, straight[0]))
+        moved = [name for name in expected if not name.endswith("k_proj.bias")]  # no gradient but rounding
+        assert_close(
+            {name: weights[name] for name in moved}, {name: expected[name] for name in moved}, rtol=1e-3, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("launcher", ["ddp", "fsdp2"])
+def test_two_processes_end_with_the_same_model(launcher, recipe_file, straight, tmp_path):
+    results = train(launcher, recipe_file, tmp_path / "run")
+    assert results["training"]["processes"] == 2
+    assert_same_run(tmp_path / "run", results, straight)
+
+
+def test_a_killed_process_ends_the_job_and_one_process_goes_on(recipe_file, straight, tmp_path):
+    """FSDP2 is killed after its first checkpoint; one process finishes the run as if nothing had happened."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    with log.open("w") as output:
+        job = subprocess.Popen(
+            command("fsdp2", recipe_file, folder, "--training.max_steps", "400"),
+            env=ENVIRONMENT,
+            stdout=output,
+            stderr=output,
+        )
+        while not (folder / "checkpoint-3" / "trainer_state.json").exists():
+            assert job.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.05)
+        workers = [child for child in psutil.Process(job.pid).children() if "train.py" in " ".join(child.cmdline())]
+        workers[-1].send_signal(signal.SIGKILL)
+        assert job.wait(timeout=120) != 0
+    assert len(workers) == 2
+    assert all(not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE for worker in workers)
+    assert "Signal 9 (SIGKILL) received" in log.read_text()
+    for checkpoint in folder.glob("checkpoint-*"):
+        if checkpoint.name != "checkpoint-3":
+            subprocess.run(["rm", "-r", checkpoint], check=True)
+    assert_same_run(folder, train("one", recipe_file, folder), straight)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("launcher", ["ddp"])
+def test_the_first_updates_of_a_recipe(path, launcher, recipe_file, tmp_path):
+    """20 updates of every recipe at reduced width, on toy data, with its own depth, variant and optimizer."""
+    small = yaml.safe_load(recipe_file.read_text())
+    recipe = load_recipe(path)
+    narrow = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    small["model"] = recipe.model | narrow | heads | {"max_position_embeddings": 128}
+    kept = (
+        "optimizer",
+        "learning_rate",
+        "lr_scheduler_type",
+        "weight_decay",
+        "max_grad_norm",
+        "gradient_checkpointing",
+    )
+    training = {name: recipe.training[name] for name in kept if name in recipe.training}
+    small["training"] = training | {"max_tokens": 256, "warmup_steps": 10, "max_steps": 20, "save_strategy": "no"}
+    small["training"] |= {"logging_steps": 1}
+    small["evaluation"] = {"num_beams": 1}
+    del small["data"]["valid"], small["data"]["test"]
+    toy = tmp_path / "recipe.yaml"
+    toy.write_text(yaml.safe_dump(small))
+    results = train(launcher, toy, tmp_path / "run")
+    losses = [row["loss"] for row in results["history"] if "loss" in row]
+    assert len(losses) == 20
+    assert sum(losses[-5:]) < sum(losses[:5])
