@@ -52,7 +52,7 @@ def score_pairs(
         for batch in batches:
             pairs = [{"input_ids": source_ids[index], "labels": target_ids[index]} for index in batch]
             inputs = {name: tensor.to(model.device) for name, tensor in collate(pairs).items()}
-            for index, row in zip(batch.tolist(), _token_log_probs(model, inputs).tolist(), strict=True):
+            for index, row in zip(batch.tolist(), token_log_probs(model, inputs).tolist(), strict=True):
                 rows[index] = row[: len(target_ids[index])]
             bar.update(len(batch))
     model.train(was_training)
@@ -87,7 +87,7 @@ def _lengths(source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[
     return lengths
 
 
-def _token_log_probs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+def token_log_probs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     """Log-probability of every label, float32 [batch, longest]; what stands at padding means nothing."""
     labels = inputs.pop("labels").clamp(min=0)[..., None]
     logits = model(**inputs, use_cache=False).logits.float()

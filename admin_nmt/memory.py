@@ -1,0 +1,241 @@
+"""Peak memory of a training run, predicted without running it.
+
+One update is made by a model of fake tensors, which have shapes and storages but no memory, under the code that trains;
+every storage counts while it lives. So what autograd keeps, what checkpointing drops, copies of autocast and chunks of
+logits need no formula. Not counted: workspaces inside a kernel, beam search, a GPU's context and what its allocator
+holds beyond the tensors.
+"""
+
+import copy
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .batching import TokenBatchSampler
+from .configuration_admin import AdminConfig
+from .modeling_admin import AdminForConditionalGeneration
+from .scoring import token_log_probs
+from .trainer import optimizer_settings
+from .training_arguments import AdminTrainingArguments
+
+CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
+FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """A number of pairs, padded to `source` and `target` tokens."""
+
+    sentences: int
+    source: int
+    target: int
+
+    def __str__(self) -> str:
+        return f"{self.sentences} × {self.source}/{self.target}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted bytes of one process.
+
+    Args:
+        parameters: the model at rest, shared weights once, buffers included.
+        gradients: those of all parameters.
+        optimizer: what the optimizer keeps from update to update.
+        activations: what a forward pass leaves for the backward pass.
+        step: peak of forward and backward pass.
+        update: peak of the optimizer's step.
+        evaluation: peak of scoring a batch of the same shape.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    step: int
+    update: int
+    evaluation: int
+
+    @property
+    def peak(self) -> int:
+        """The largest of the three phases, in one process."""
+        return max(self.step, self.update, self.evaluation)
+
+    @property
+    def distributed_peak(self) -> int:
+        """With DDP, which keeps a second copy of the gradients for its messages."""
+        return self.peak + self.gradients
+
+
+class LiveStorages(TorchDispatchMode):
+    """Counts the bytes of the tensors that are made under it, views once, while they live; `peak` is their maximum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._sizes: dict[weakref.ref, int] = {}
+
+    def __torch_dispatch__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func is torch.ops.aten.nonzero.default and isinstance(args[0], FakeTensor):
+            # What is not padding: a fake tensor has no values, and in the largest batch it is everything.
+            result = args[0].new_empty((args[0].numel(), args[0].dim()), dtype=torch.int64)
+        else:
+            result = func(*args, **kwargs or {})
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._count(leaf.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        reference = weakref.ref(storage, self._free)
+        if reference not in self._sizes:
+            self._sizes[reference] = storage.nbytes()
+            self.live += storage.nbytes()
+            self.peak = max(self.peak, self.live)
+
+    def _free(self, reference: weakref.ref) -> None:
+        self.live -= self._sizes.pop(reference, 0)
+
+    def restart(self) -> None:
+        """Forget the peak so far."""
+        self.peak = self.live
+
+
+def predict_memory(
+    config: AdminConfig, args: AdminTrainingArguments, shape: BatchShape, attention: str | None = None
+) -> Memory:
+    """The memory that a process needs to train a model on batches of a shape.
+
+    Args:
+        config: of the model; its `dtype` is that of the parameters.
+        args: of the run; what counts are `bf16` and `fp16`, checkpointing, accumulation and the optimizer.
+        shape: of a batch.
+        attention: the implementation, such as "sdpa" or "eager"; by default the one that transformers chooses.
+
+    Raises:
+        ValueError: the arguments ask for what is not predicted: offloaded activations.
+    """
+    with FakeTensorMode(), LiveStorages() as memory:
+        model = AdminForConditionalGeneration._from_config(copy.deepcopy(config), attn_implementation=attention).train()
+        enable_checkpointing(model, args)
+        parameters, gradients = memory.live, sum(p.nbytes for p in model.parameters() if p.requires_grad)
+        states, temporaries = (round(gradients * part) for part in optimizer_cost(args, model.dtype))
+        batch = full_batch(shape)
+        if args.gradient_accumulation_steps > 1:
+            for parameter in model.parameters():
+                parameter.grad = torch.empty_like(parameter)
+        memory.restart()
+        before = memory.live
+        loss = training_loss(model, args, batch)
+        activations = memory.live - before
+        loss.backward()
+        step = memory.peak + states
+        del loss
+        model.zero_grad()
+        memory.restart()
+        batch["decoder_input_ids"] = batch["labels"]
+        with torch.no_grad(), autocast(args):
+            token_log_probs(model.eval(), batch)
+        evaluation = memory.peak + states
+    update = parameters + gradients + states + temporaries
+    return Memory(parameters, gradients, states, activations, step, update, evaluation)
+
+
+def enable_checkpointing(model: AdminForConditionalGeneration, args: AdminTrainingArguments) -> None:
+    """What the Trainer does for `activation_checkpointing`."""
+    if args.activation_checkpointing:
+        settings = dict(args.activation_checkpointing_kwargs or {})
+        if settings.pop("offload", False):
+            raise ValueError("activation_checkpointing_kwargs has offload; its memory is not predicted, leave it out")
+        every = settings.pop("every_n_layers", 1)
+        # There are no random numbers that a second forward pass would have to repeat.
+        settings = {"use_reentrant": False, "preserve_rng_state": False} | settings
+        model.activation_checkpointing_enable(settings, every_n_layers=every)
+
+
+def full_batch(shape: BatchShape) -> dict[str, Tensor]:
+    """A batch without padding; which ids it holds makes no difference."""
+    source = torch.zeros(shape.sentences, shape.source, dtype=torch.int64)
+    labels = torch.zeros(shape.sentences, shape.target, dtype=torch.int64)
+    return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
+
+
+@contextmanager
+def autocast(args: AdminTrainingArguments) -> Iterator[None]:
+    """The precision of the forward pass that the arguments ask for."""
+    dtype = torch.bfloat16 if args.bf16 else torch.float16
+    with torch.autocast("cpu", dtype, enabled=args.bf16 or args.fp16):
+        yield
+
+
+def training_loss(model: AdminForConditionalGeneration, args: AdminTrainingArguments, batch: dict) -> Tensor:
+    """The loss as the Trainer computes it."""
+    with autocast(args):
+        return model(**batch, num_items_in_batch=batch["labels"].numel()).loss
+
+
+def optimizer_cost(args: AdminTrainingArguments, dtype: torch.dtype) -> tuple[float, float]:
+    """What the optimizer keeps, and what an update takes besides, relative to the bytes of the parameters.
+
+    Seen in updates of a small real tensor: RAdam takes other steps at first, and chooses them by the value of a tensor.
+    """
+    kind, settings = optimizer_settings(args)
+    with LiveStorages() as memory:
+        parameter = nn.Parameter(torch.zeros(1 << 16, dtype=dtype))
+        parameter.grad = torch.zeros_like(parameter)
+        at_rest, temporaries = memory.live, 0
+        optimizer: Any = kind([parameter], **settings)
+        for update in range(10):
+            memory.restart()
+            optimizer.step()
+            if update:
+                temporaries = max(temporaries, memory.peak - memory.live)
+        states = memory.live - at_rest
+    return states / parameter.nbytes, temporaries / parameter.nbytes
+
+
+def largest_shapes(max_tokens: int, longest: int) -> list[BatchShape]:
+    """The batches that cost most under a token budget if sentences have up to `longest` tokens.
+
+    One has the longest sentences, the other fills the budget with some that are nearly as long.
+    """
+    longest = min(longest, max_tokens)
+    few = max_tokens // longest
+    lengths = {longest, max_tokens // (few + 1)} if max_tokens % longest else {longest}
+    return [BatchShape(max_tokens // length, length, length) for length in sorted(lengths) if length]
+
+
+def planned_shapes(source: npt.ArrayLike, target: npt.ArrayLike, max_tokens: int) -> list[BatchShape]:
+    """Among the batches planned for pairs of these lengths those of most positions and of most squared lengths."""
+    source, target = np.asarray(source), np.asarray(target)
+    batches = TokenBatchSampler(source, target, max_tokens, seed=0).batches
+    shapes = {BatchShape(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in batches}
+    most_positions = max(shapes, key=lambda s: s.sentences * (s.source + s.target))
+    most_squares = max(shapes, key=lambda s: s.sentences * (s.source**2 + s.source * s.target + s.target**2))
+    return list({most_positions, most_squares})
+
+
+def worst_shape(
+    config: AdminConfig, args: AdminTrainingArguments, shapes: list[BatchShape], attention: str | None = None
+) -> BatchShape:
+    """The shape that needs most memory, judged by a shallow model of the same width."""
+    if len(shapes) == 1:
+        return shapes[0]
+    shallow = copy.deepcopy(config)
+    shallow.encoder_layers, shallow.decoder_layers = min(2, config.encoder_layers), min(2, config.decoder_layers)
+    return max(shapes, key=lambda shape: predict_memory(shallow, args, shape, attention).step)
+
+
+def fits(peak: float, gigabytes: float) -> bool:
+    """Whether a GPU of this many GB (10⁹ bytes) holds a predicted peak, with margins that are assumed, not measured."""
+    return peak * FRAGMENTATION + CONTEXT_BYTES <= gigabytes * 1e9

@@ -1,0 +1,177 @@
+"""Predicted memory against what PyTorch allocates, and what the prediction says of checkpointing, batches and cards."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin_nmt import AdminConfig, AdminTrainingArguments
+from admin_nmt.memory import (
+    BatchShape,
+    LiveStorages,
+    fits,
+    largest_shapes,
+    optimizer_cost,
+    planned_shapes,
+    predict_memory,
+    worst_shape,
+)
+from memory import CASES, Case, main, measure_case, predict_case, small
+
+SHAPE = BatchShape(4, 32, 32)
+
+
+def arguments(**fields) -> AdminTrainingArguments:
+    return AdminTrainingArguments("unused", use_cpu=True, report_to="none", **fields)
+
+
+def assert_predicted(case: Case) -> None:
+    assert predict_case(case).peak == pytest.approx(measure_case(case), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("plain", small(2, 1, 300, width=32), shape=SHAPE),
+        Case("checkpointed", small(3, 1, 300, 32), {"activation_checkpointing": True}, SHAPE),
+        Case("DLCL", small(2, 1, 300, 32, variant="dlcl_pre_ln"), {"optimizer": "adam"}, SHAPE, "eager"),
+    ],
+    ids=lambda case: case.name,
+)
+def test_predicts_what_training_allocates(case):
+    assert_predicted(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_predicts_what_larger_models_allocate(case):
+    assert_predicted(case)
+
+
+@pytest.mark.slow
+def test_60_12_fits_16_gb_where_the_papers_trained_it():
+    config = AdminConfig(variant="admin", encoder_layers=60, decoder_layers=12, vocab_size=44_512)
+    memory = predict_memory(config, arguments(max_tokens=3584, activation_checkpointing=True), BatchShape(14, 256, 256))
+    assert fits(memory.distributed_peak, 16)
+
+
+def test_storages_count_once_and_while_they_live():
+    with LiveStorages() as memory:
+        kept = torch.zeros(100)
+        view = kept.view(10, 10)[2:]
+        dropped = torch.ones(50, dtype=torch.float64)
+        assert memory.live == 800
+        del dropped
+        view += 1
+        assert (memory.live, memory.peak) == (400, 800)
+        del kept
+        assert memory.live == 400
+        del view
+        assert memory.live == 0
+        memory.restart()
+        assert memory.peak == 0
+
+
+def test_checkpointing_leaves_fewer_activations():
+    def activations(every: int | None) -> int:
+        kwargs = {"every_n_layers": every}
+        args = arguments(activation_checkpointing=every is not None, activation_checkpointing_kwargs=every and kwargs)
+        return predict_memory(AdminConfig(**small(4, 2, 300, 32)), args, SHAPE).activations
+
+    found = [activations(every) for every in (None, 3, 2, 1)]
+    assert all(more > less for more, less in pairwise(found))
+
+
+def test_accumulation_keeps_gradients_through_the_forward_pass():
+    config = AdminConfig(**small(1, 1, 300, 32))
+    memory = predict_memory(config, arguments(), SHAPE)
+    accumulated = predict_memory(config, arguments(gradient_accumulation_steps=2), SHAPE)
+    assert memory.step < accumulated.step <= memory.step + memory.gradients
+    assert memory.distributed_peak == memory.peak + memory.gradients
+
+
+def test_precision():
+    config = AdminConfig(**small(2, 1, 300, 32))
+    full, autocast = (predict_memory(config, arguments(bf16=bf16), SHAPE) for bf16 in (False, True))
+    assert autocast.activations < full.activations
+    assert (autocast.parameters, autocast.optimizer) == (full.parameters, full.optimizer)
+    half = predict_memory(AdminConfig(**small(2, 1, 300, 32, dtype="bfloat16")), arguments(), SHAPE)
+    assert half.optimizer == pytest.approx(full.optimizer / 2, rel=1e-3)
+
+
+def test_parameters_count_once_though_they_are_shared():
+    config = AdminConfig(**small(1, 1, 5000, 32))
+    memory = predict_memory(config, arguments(), SHAPE)
+    assert 5000 * 32 * 4 < memory.gradients < 2 * 5000 * 32 * 4
+
+
+def test_optimizers_keep_two_moments():
+    for optimizer in ("radam", "adam"):
+        states, temporaries = optimizer_cost(arguments(optimizer=optimizer), torch.float32)
+        assert states == pytest.approx(2, abs=0.01)
+        assert 0 <= temporaries <= 2
+
+
+def test_offloading_is_not_predicted():
+    args = arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True})
+    with pytest.raises(ValueError, match="activation_checkpointing_kwargs has offload"):
+        predict_memory(AdminConfig(**small(1, 1, 300, 32)), args, SHAPE)
+
+
+# Batches
+
+
+@given(max_tokens=st.integers(1, 10_000), longest=st.integers(1, 1000))
+def test_largest_batches_keep_to_the_budget(max_tokens, longest):
+    shapes = largest_shapes(max_tokens, longest)
+    assert any(shape.source == min(longest, max_tokens) for shape in shapes)
+    for shape in shapes:
+        assert shape.sentences >= 1
+        assert shape.source == shape.target <= longest
+        assert max_tokens - shape.source < shape.sentences * shape.source <= max_tokens
+
+
+def test_planned_batches_are_those_of_the_sampler():
+    shapes = planned_shapes([2, 2, 2, 9], [2, 2, 2, 9], max_tokens=10)
+    assert BatchShape(1, 9, 9) in shapes
+    assert planned_shapes([3, 3], [2, 3], max_tokens=6) == [BatchShape(2, 3, 3)]
+
+
+def test_long_sentences_are_worse_for_eager_attention():
+    config = AdminConfig(**small(1, 1, 300, 32, encoder_attention_heads=8))
+    few, many = BatchShape(2, 240, 240), BatchShape(60, 8, 8)
+    assert worst_shape(config, arguments(), [few, many], "eager") == few
+    steps = [predict_memory(config, arguments(), few, name).step for name in ("eager", "sdpa")]
+    assert steps[0] > 1.5 * steps[1]
+
+
+# Cards and the script
+
+
+def test_cards_keep_a_margin():
+    assert fits(13e9, 16)
+    assert not fits(15e9, 16)
+
+
+RECIPE = """
+output_dir: runs/small
+data: {builtin: phrasebook, max_length: 32}
+tokenizer: {vocab_size: 300}
+model: {encoder_layers: 1, decoder_layers: 1, d_model: 32, encoder_ffn_dim: 64, decoder_ffn_dim: 64}
+training: {max_tokens: 128}
+"""
+
+
+def test_script(tmp_path, monkeypatch, capsys):
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(RECIPE)
+    command = ["memory.py", str(recipe), "--output", str(tmp_path / "table"), "--training.max_tokens", "64"]
+    monkeypatch.setattr("sys.argv", command)
+    main()
+    out, err = capsys.readouterr()
+    assert "| small | float32 | none | 2 × 32/32 |" in out
+    assert "not measured" in err
+    assert (tmp_path / "table.md").read_text() == f"{out}\n{err[err.index('Predicted') :]}"
+    assert '"80 GB": "yes"' in (tmp_path / "table.json").read_text()

@@ -1,0 +1,244 @@
+"""Predict the peak memory of recipes without running them, and which GPUs they fit.
+
+    python training/memory.py training/recipes/wmt14-en-de-60-12.yaml --training.max_tokens 8192
+    python training/memory.py training/recipes/*.yaml --output model_cards/benchmark/memory
+    python training/memory.py training/recipes/wmt14-en-fr-60-12.yaml --options
+    python training/memory.py --verify --output model_cards/benchmark/memory-verified
+
+`--options` varies precision and checkpointing, `--prepared` takes the lengths of sentences from the prepared data
+instead of the recipe's limit, `--verify` compares predictions with what PyTorch's profiler sees allocated while small
+models train on this machine's CPU. All tables are predictions but for the column "measured". GB are 10⁹ bytes.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from datasets import Dataset
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
+from transformers import AutoConfig
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt.batching import Seq2SeqCollator
+from admin_nmt.evaluation import pair_lengths
+from admin_nmt.memory import (
+    CONTEXT_BYTES,
+    FRAGMENTATION,
+    BatchShape,
+    Memory,
+    fits,
+    largest_shapes,
+    planned_shapes,
+    predict_memory,
+    worst_shape,
+)
+from cli import run
+from recipe import Recipe, load_recipe, prepare, training_arguments
+
+NOTE = (
+    "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "
+    f"{FRAGMENTATION:.1f}, for fragmentation, and {CONTEXT_BYTES / 1e9:.1f} GB for the driver: both are assumed."
+)
+VERIFIED = (
+    "Measured: most bytes of tensors at a time while AdminTrainer makes three updates on a CPU, by PyTorch's profiler. "
+    "The width is 128, the feed-forward width 512."
+)
+CARDS = (16, 24, 40, 80)
+PRECISIONS: list[dict[str, Any]] = [
+    {"training.bf16": False, "training.fp16": False},
+    {"training.bf16": True},
+    {"training.bf16": False, "training.fp16": False, "model.dtype": "bfloat16"},
+]
+CHECKPOINTING = (None, 4, 2, 1)  # every how many layers
+SHORT, LONG = BatchShape(64, 16, 16), BatchShape(8, 128, 128)
+
+
+@dataclass
+class Case:
+    """A small model and batch on which a prediction is compared with a measurement."""
+
+    name: str
+    model: dict[str, Any]
+    training: dict[str, Any] = field(default_factory=dict)
+    shape: BatchShape = field(default_factory=lambda: SHORT)
+    attention: str = "sdpa"
+
+
+def small(encoder_layers: int, decoder_layers: int, vocab_size: int, width: int = 128, **fields: Any) -> dict[str, Any]:
+    """Fields of a model whose feed-forward sublayers are four times as wide."""
+    sizes = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "vocab_size": vocab_size}
+    wide = {"encoder_ffn_dim": 4 * width, "decoder_ffn_dim": 4 * width}
+    return sizes | wide | {"d_model": width, "max_position_embeddings": 256} | fields
+
+
+CHECKPOINTED = {"activation_checkpointing": True}
+EVERY_3RD = CHECKPOINTED | {"activation_checkpointing_kwargs": {"every_n_layers": 3}}
+CASES = [
+    Case("admin 6-6, V 1,000", small(6, 6, 1000)),
+    Case("admin 6-6, V 1,000, eager, long", small(6, 6, 1000), shape=LONG, attention="eager"),
+    Case("admin 6-6, V 20,000", small(6, 6, 20_000)),
+    Case("admin 12-4, V 1,000, checkpointed", small(12, 4, 1000, variant="admin"), CHECKPOINTED, LONG),
+    Case("admin 12-4, V 1,000, every 3rd checkpointed", small(12, 4, 1000), EVERY_3RD, LONG),
+    Case("pre_ln 12-3, V 20,000, Adam", small(12, 3, 20_000, variant="pre_ln"), {"optimizer": "adam"}, LONG),
+    Case("pre_ln 12-3, V 1,000, bf16 autocast", small(12, 3, 1000, variant="pre_ln"), {"bf16": True}, LONG),
+    Case("dlcl_pre_ln 12-3, V 1,000", small(12, 3, 1000, variant="dlcl_pre_ln"), shape=LONG),
+    Case("dlcl_post_ln 12-3, V 1,000, checkpointed", small(12, 3, 1000, variant="dlcl_post_ln"), CHECKPOINTED, LONG),
+    Case("admin 6-6, V 1,000, two accumulated", small(6, 6, 1000), {"gradient_accumulation_steps": 2}, LONG),
+    Case("admin 6-6, V 1,000, bf16 parameters", small(6, 6, 1000, dtype="bfloat16"), shape=LONG),
+]
+
+
+class PaddedCollator(Seq2SeqCollator):
+    """Hides the last token of one source: without padding attention gets no mask, which real batches need."""
+
+    def __call__(self, pairs: Any) -> dict[str, Tensor]:
+        batch = super().__call__(pairs)
+        batch["attention_mask"][0, -1] = 0
+        return batch
+
+
+def case_arguments(case: Case, folder: str) -> AdminTrainingArguments:
+    """Three updates, after which the optimizer has all that it keeps."""
+    tokens = case.shape.sentences * max(case.shape.source, case.shape.target)
+    quiet: dict[str, Any] = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
+    limits = {"max_tokens": tokens, "profile_tokens": tokens, "max_steps": 3}
+    return AdminTrainingArguments(folder, use_cpu=True, **quiet | limits | case.training)
+
+
+def predict_case(case: Case) -> Memory:
+    with TemporaryDirectory() as folder:
+        return predict_memory(AdminConfig(**case.model), case_arguments(case, folder), case.shape, case.attention)
+
+
+def measure_case(case: Case) -> int:
+    """Most bytes of tensors that exist at a time while `AdminTrainer` trains, by PyTorch's profiler."""
+    with TemporaryDirectory() as folder:
+        args, shape = case_arguments(case, folder), case.shape
+        config = AdminConfig(**case.model)
+        model = AdminForConditionalGeneration._from_config(config, attn_implementation=case.attention)
+        at_rest = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+        row: dict[str, Any] = {"input_ids": [5] * shape.source, "labels": [5] * shape.target}
+        row |= {"source_length": shape.source, "target_length": shape.target}
+        rows = [row] * (shape.sentences * args.max_steps * args.gradient_accumulation_steps)
+        pad: Any = config.pad_token_id
+        trainer = AdminTrainer(model, args, train_dataset=Dataset.from_list(rows), data_collator=PaddedCollator(pad))
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            trainer.train()
+    results: Any = profiler.profiler
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return at_rest + peak
+
+
+def verify(cases: list[Case]) -> Iterator[dict[str, Any]]:
+    """Predictions and measurements in MB."""
+    for case in cases:
+        predicted, measured = predict_case(case).peak, measure_case(case)
+        sizes = {"predicted, MB": f"{predicted / 1e6:.1f}", "measured, MB": f"{measured / 1e6:.1f}"}
+        yield {"model": case.name, "batch": str(case.shape)} | sizes | {"ratio": f"{predicted / measured:.3f}"}
+
+
+def model_config(recipe: Recipe) -> AdminConfig:
+    """The configuration of a recipe's model, with the vocabulary that its tokenizer is to have."""
+    fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
+    if (start := fields.pop("from_pretrained", None)) is not None:
+        return AutoConfig.from_pretrained(start, **fields)
+    fields.setdefault("share_encoder_decoder_embeddings", recipe.tokenizer.get("joint", True))
+    return AdminConfig(vocab_size=recipe.tokenizer.get("vocab_size", 8000), **fields)
+
+
+def worst_batch(recipe: Recipe, prepared: bool) -> BatchShape:
+    """The batch of a recipe that needs most memory: of its prepared data, or of sentences as long as it allows."""
+    args, config = training_arguments(recipe), model_config(recipe)
+    if prepared:
+        shapes = planned_shapes(*pair_lengths(prepare(recipe).data["train"]), args.max_tokens)
+    else:
+        longest = min(recipe.data.get("max_length", 256), config.max_position_embeddings)
+        shapes = largest_shapes(args.max_tokens, longest)
+    return worst_shape(config, args, shapes, recipe.model.get("attn_implementation"))
+
+
+def variations(path: str, overrides: list[str]) -> Iterator[Recipe]:
+    """A recipe with each precision and checkpointing."""
+    for precision_fields, every in product(PRECISIONS, CHECKPOINTING):
+        chosen = precision_fields | {"training.activation_checkpointing": every is not None}
+        if every is not None:
+            chosen["training.activation_checkpointing_kwargs"] = {"every_n_layers": every}
+        varied = [text for name, value in chosen.items() for text in (f"--{name}", json.dumps(value))]
+        yield load_recipe(path, overrides + varied)
+
+
+def precision(recipe: Recipe) -> str:
+    training, dtype = recipe.training, recipe.model.get("dtype", "float32")
+    autocast = next((f"{kind} autocast" for kind in ("bf16", "fp16") if training.get(kind)), None)
+    return autocast or f"{dtype} parameters".replace("float32 parameters", "float32")
+
+
+def checkpointing(recipe: Recipe) -> str:
+    args = training_arguments(recipe)
+    every = (args.activation_checkpointing_kwargs or {}).get("every_n_layers", 1)
+    return ("every layer" if every == 1 else f"every {every} layers") if args.activation_checkpointing else "none"
+
+
+def recipe_rows(arguments: argparse.Namespace, overrides: list[str]) -> Iterator[dict[str, Any]]:
+    """One row a recipe, or a recipe and option, in GB."""
+    for path in arguments.recipes:
+        recipe = load_recipe(path, overrides)
+        shape = worst_batch(recipe, arguments.prepared)
+        for varied in variations(path, overrides) if arguments.options else [recipe]:
+            attention = varied.model.get("attn_implementation")
+            memory = predict_memory(model_config(varied), training_arguments(varied), shape, attention)
+            cells = {"recipe": Path(path).stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
+            parts = {name: f"{value / 1e9:.2f}" for name, value in asdict(memory).items()}
+            peaks = {"peak": f"{memory.peak / 1e9:.2f}", "peak, DDP": f"{memory.distributed_peak / 1e9:.2f}"}
+            fitting = {f"{card} GB": "yes" if fits(memory.distributed_peak, card) else "no" for card in CARDS}
+            yield cells | {"batch": str(shape)} | parts | peaks | fitting
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as a Markdown table."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def write(rows: list[dict[str, Any]], note: str, output: str) -> None:
+    """Leave the table and its note in OUTPUT.md, the rows in OUTPUT.json."""
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    Path(f"{output}.md").write_text(f"{table(rows)}\n{note}\n", encoding="utf-8")
+    Path(f"{output}.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="*", help="YAML files; --section.field value holds for all of them")
+    parser.add_argument("--options", action="store_true", help="vary precision and checkpointing")
+    parser.add_argument("--prepared", action="store_true", help="take the lengths from the prepared data")
+    parser.add_argument("--verify", action="store_true", help="compare with measurements on this CPU")
+    parser.add_argument("--output", help="also write the table to OUTPUT.md and OUTPUT.json")
+    arguments, overrides = parser.parse_known_args()
+    if arguments.verify == bool(arguments.recipes):
+        parser.error("give recipes, or --verify")
+    work = verify(CASES) if arguments.verify else recipe_rows(arguments, overrides)
+    rows: list[dict[str, Any]] = []
+    for row in tqdm(work, desc="models", unit="model"):
+        rows.append(row)
+        print(table([row]).splitlines()[-1] if rows[1:] else table(rows).strip(), flush=True)
+    note = VERIFIED if arguments.verify else NOTE
+    print(note, file=sys.stderr)
+    if arguments.output:
+        write(rows, note, arguments.output)
+
+
+if __name__ == "__main__":
+    run(main)
