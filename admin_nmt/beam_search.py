@@ -164,7 +164,11 @@ def _rows(x: Tensor, origin: Tensor) -> Tensor:
 
 @torch.no_grad()
 def beam_search(
-    model: PreTrainedModel, inputs: dict[str, Tensor], limits: Tensor, settings: SearchSettings
+    model: PreTrainedModel,
+    inputs: dict[str, Tensor],
+    limits: Tensor,
+    settings: SearchSettings,
+    search: Hypotheses | None = None,
 ) -> list[list[int]]:
     """Translates a batch with exactly the result of `generate` under `early_stopping=True`.
 
@@ -172,6 +176,7 @@ def beam_search(
         model: of a class whose attention goes through the attention interface and `EncoderDecoderCache`.
         inputs: `input_ids` and `attention_mask`, [B, S], on the model's device.
         limits: most tokens of each translation, [B]; a hypothesis of that many can only end.
+        search: what continues the hypotheses, if not beam search.
 
     Returns:
         Target ids of each sentence, without end of sentence.
@@ -180,7 +185,7 @@ def beam_search(
     states = encoder(**inputs).last_hidden_state
     source_mask = inputs["attention_mask"]
     cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
-    search = Hypotheses(limits, settings)
+    search = search or Hypotheses(limits, settings)
     last = torch.full_like(limits, settings.start)
     with attention_implementation(model, SHARED_ROWS):
         while len(search.sentences):

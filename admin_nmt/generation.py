@@ -13,6 +13,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 from .batching import Seq2SeqCollator, generation_batches
 from .beam_search import beam_search
 from .distributed import gather_objects, rank_and_size
+from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
 # `beam_search` runs these; another model, or a setting that it does not know, goes through `generate`.
@@ -25,6 +26,7 @@ def generate_ids(
     *,
     max_tokens: int = 4096,
     progress: bool = False,
+    sampling: Sampling | None = None,
     **options: Any,
 ) -> list[list[int]]:
     """Translates token ids, in batches of similar length, as fairseq's beam search does.
@@ -38,14 +40,20 @@ def generate_ids(
         sequences: source ids, each with its end-of-sentence token.
         max_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
         progress: show a progress bar on the first process.
+        sampling: draw the translations, reproducibly, instead of searching for the best.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) that override the model's
             `generation_config`; None leaves one as it is.
 
     Returns:
         Target ids of every sequence in the order given, without decoder start, end-of-sentence and padding.
+
+    Raises:
+        ValueError: `sampling` comes with a model or a setting that it does not know.
     """
     rank, size = rank_and_size()
     batches = generation_batches([len(sequence) for sequence in sequences], max_tokens)[rank::size]
+    if sampling is not None:
+        options = options | {"num_beams": 1}
     config = generation_config(model.generation_config, model.config.pad_token_id, options)
     collate = Seq2SeqCollator(model.config.pad_token_id)
     outputs: dict[int, list[int]] = {}
@@ -56,7 +64,7 @@ def generate_ids(
     with tqdm(total=total, desc="translating", unit="sentence", leave=False, disable=hidden) as bar:
         for batch in batches:
             inputs = collate([{"input_ids": sequences[index]} for index in batch])
-            ids = _generate_batch(model, inputs, config)
+            ids = _generate_batch(model, inputs, config, sampling)
             outputs.update(zip(batch.tolist(), ids, strict=True))
             bar.update(len(batch))
     model.train(was_training)
@@ -64,11 +72,18 @@ def generate_ids(
     return [merged[index] for index in range(len(sequences))]
 
 
-def _generate_batch(model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig) -> list[list[int]]:
+def _generate_batch(
+    model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig, sampling: Sampling | None
+) -> list[list[int]]:
     limits = length_limits(inputs["attention_mask"].sum(1), config, model.config).to(model.device)
     inputs = {name: x.to(model.device) for name, x in inputs.items()}
     if model.config.model_type in SHARED_ROW_MODELS and unknown_setting(config) is None:
-        return beam_search(model, inputs, limits, search_settings(config, model.config))
+        settings = search_settings(config, model.config)
+        search = None if sampling is None else samples(inputs, limits, settings, sampling)
+        return beam_search(model, inputs, limits, settings, search)
+    if sampling is not None:
+        unknown = unknown_setting(config) or f"the model type {model.config.model_type}"
+        raise ValueError(f"sampling: cannot be had with {unknown}; leave it out, or sample with do_sample=True")
     eos = end_tokens(config)
     config = copy.copy(config)
     config.max_new_tokens = int(limits.max()) + 1

@@ -34,6 +34,15 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     target_language: str | None = field(
         default=None, metadata={"help": "Two-letter code; BLEU splits zh, ja and ko with a tokeniser of their own."}
     )
+    adversarial_weight: float = field(
+        default=0.0, metadata={"help": "Weight of virtual adversarial training (AdversarialTrainer); 0 for none."}
+    )
+    adversarial_step: float = field(
+        default=1e-3, metadata={"help": "Largest entry of the adversarial change of a source embedding."}
+    )
+    adversarial_noise: float = field(
+        default=1e-5, metadata={"help": "Standard deviation of the random change that it starts from."}
+    )
     learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
     lr_scheduler_type: SchedulerType | str = field(
         default="inverse_sqrt", metadata={"help": "Any schedule of transformers."}
@@ -59,3 +68,6 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("max_tokens", "profile_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a positive number of tokens")
+        for name in ("adversarial_weight", "adversarial_step", "adversarial_noise"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")

@@ -1,0 +1,96 @@
+"""Virtual adversarial training: the prediction should not change where the source embeddings change a little.
+
+The equations are those of SMART (Jiang et al. 2020, section 3.1) with one step, a form of VAT (Miyato et al. 2018). The
+release of *Very Deep Transformers* (future work a) has the same projection (∞-norm of each position) and the same
+defaults of its three numbers, but leaves out the step between them ("disable adv training in the release").
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from .batching import Seq2SeqCollator
+from .loss import IGNORED, LabelSmoothedLoss
+from .trainer import AdminTrainer
+from .training_arguments import AdminTrainingArguments
+
+PROJECTION_EPSILON = 1e-6
+
+
+def divergence(logits: Tensor, others: Tensor) -> Tensor:
+    """KL(p ‖ q), summed over the tokens, of the distributions of two tensors of logits [N, V]."""
+    return F.kl_div(others.log_softmax(-1), logits.log_softmax(-1), reduction="sum", log_target=True)
+
+
+def project(gradient: Tensor) -> Tensor:
+    """Gradient [B, S, d] scaled to a largest entry of 1 at each position."""
+    return gradient / (gradient.abs().amax(-1, keepdim=True) + PROJECTION_EPSILON)
+
+
+class AdversarialTrainer(AdminTrainer):
+    """Adds α·(KL(p ‖ q) + KL(q ‖ p)) to the loss, per target token, for p = p(·|x) and q = p(·|x + δ).
+
+    x are the source's embeddings before their scaling, and δ = δ_0 + η·project(∇ KL(p ‖ p(·|x + δ_0))) with δ_0 drawn
+    from N(0, σ²): the direction in which the prediction changes fastest. α, η and σ are the arguments
+    `adversarial_weight`, `adversarial_step` and `adversarial_noise`. All passes of a batch drop the same units, so that
+    p and q differ by δ alone. Each batch needs two more passes, and its logits exist as
+    a whole.
+
+    Raises:
+        ValueError: the model is a stock one, or trains in half precision, in which δ_0 is lost.
+    """
+
+    def __init__(self, model: PreTrainedModel, args: AdminTrainingArguments, **kwargs: Any) -> None:
+        if not hasattr(model.config, "label_smoothing"):
+            raise ValueError("adversarial_weight: is for models of this package; train an unfolded one (final/)")
+        if args.bf16 or args.fp16:
+            raise ValueError("adversarial_weight: needs float32; leave out bf16 and fp16")
+        config: Any = model.config
+        excluded: Any = model.excluded_token
+        kwargs.setdefault("compute_loss_func", LabelSmoothedLoss(config.label_smoothing, excluded))
+        kwargs.setdefault("data_collator", Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id))
+        super().__init__(model, args, **kwargs)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor | Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor | tuple[Tensor, Any]:
+        """The loss of the trainer plus that of the perturbed source."""
+        kept = inputs["labels"] != IGNORED
+        others = {name: x for name, x in inputs.items() if name not in ("labels", "input_ids")}
+        unwrapped = self.accelerator.unwrap_model(model)
+        embeddings = unwrapped.get_input_embeddings()(inputs["input_ids"])
+        noise = self.args.adversarial_noise * torch.randn_like(embeddings)
+
+        def logits_at(perturbed: Tensor) -> Tensor:
+            return unwrapped(inputs_embeds=perturbed, **others).logits[kept].float()
+
+        with same_dropout(noise.device):
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        logits = outputs.logits[kept].float()
+        with same_dropout(noise.device):
+            probe = noise.requires_grad_()
+            change = divergence(logits.detach(), logits_at(embeddings.detach() + probe))
+            (gradient,) = torch.autograd.grad(change, probe)
+        delta = noise.detach() + self.args.adversarial_step * project(gradient)
+        perturbed = logits_at(embeddings + delta)
+        penalty = divergence(logits, perturbed) + divergence(perturbed, logits)
+        items = kept.sum() if num_items_in_batch is None else num_items_in_batch / self._loss_scale()
+        loss = loss + self.args.adversarial_weight * penalty / items
+        return (loss, outputs) if return_outputs else loss
+
+    def _loss_scale(self) -> int:
+        """By which the Trainer multiplies its loss, for DDP averages what is divided by the tokens of all processes."""
+        return self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
+
+
+def same_dropout(device: torch.device) -> AbstractContextManager[None]:
+    """Takes random numbers that are given again afterwards."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])

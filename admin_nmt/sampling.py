@@ -1,0 +1,89 @@
+"""Sampling of translations, reproducible sentence by sentence: what back-translation draws its sources with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .beam_search import Hypotheses
+from .search_settings import SearchSettings
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Draw translations from the model's distribution instead of searching (Edunov et al. 2018, section 3).
+
+    The translation of a sentence is a function of the model, the seed and the sentence, whatever else is translated
+    with it, in whatever order and on however many processes; up to the rounding of logits, which differs a little
+    between batches. The same sentence twice gets the same translation twice.
+
+    Attributes:
+        seed: another seed gives other translations.
+        top_k: draw each token among so many of the most probable ones; None for all, which is unrestricted sampling.
+        temperature: logits are divided by it.
+    """
+
+    seed: int = 1
+    top_k: int | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; give at least 1, or none for unrestricted sampling")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}; give a positive number")
+
+    def uniforms(self, source: Sequence[int], count: int) -> npt.NDArray[np.float64]:
+        """The first `count` random numbers in [0, 1) of a source sentence, one for each token of its translation."""
+        text = f"{self.seed}:{','.join(map(str, source))}"
+        key = int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
+        return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+class Samples(Hypotheses):
+    """One hypothesis of each sentence, whose next token is drawn: the token where the summed probability passes u.
+
+    Args:
+        limits: most tokens of each translation, [B]. settings: of the search, whose `num_beams` is 1.
+        uniforms: u of each token of each sentence, [B, at least the largest limit + 1], float64.
+    """
+
+    def __init__(self, limits: Tensor, settings: SearchSettings, uniforms: Tensor, sampling: Sampling) -> None:
+        super().__init__(limits, settings)
+        self.uniforms, self.sampling = uniforms, sampling
+
+    def advance(self, logits: Tensor) -> None:
+        """Continue every hypothesis, given its logits [B, V]."""
+        length, done = self.tokens.shape[2], self.done
+        token = self._draw(logits.float(), length)
+        is_end = torch.isin(token, self.eos)
+        self.best_tokens[:, length] = torch.where(is_end | done, self.eos[0], token)
+        self.ended += is_end
+        self.tokens = torch.cat([self.tokens, token[:, None, None]], 2)
+        self.mask = torch.cat([self.mask, torch.zeros_like(self.mask[:, :, :1])], 2)
+
+    def _draw(self, logits: Tensor, length: int) -> Tensor:
+        """A token for each hypothesis of `length` tokens, [B]; the end of sentence where the limit is reached."""
+        logits[:, self.settings.suppressed] = -torch.inf
+        if length < self.settings.min_new_tokens:
+            logits[:, self.settings.eos] = -torch.inf
+        top_k = self.sampling.top_k
+        if top_k is not None and top_k < logits.shape[1]:
+            logits[logits < logits.topk(top_k).values[:, -1:]] = -torch.inf
+        total = (logits / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+        u = self.uniforms[self.sentences, length, None] * total[:, -1:]
+        token = torch.searchsorted(total, u, right=True)[:, 0]
+        return torch.where(self.limits <= length, self.eos[0], token)
+
+
+def samples(inputs: dict[str, Tensor], limits: Tensor, settings: SearchSettings, sampling: Sampling) -> Samples:
+    """The empty hypotheses of a batch: `input_ids` and `attention_mask`, [B, S], on the device of `limits`, [B]."""
+    rows: Any = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].sum(1).tolist(), strict=True)
+    count = int(limits.max()) + 1
+    uniforms = np.stack([sampling.uniforms(row[:length], count) for row, length in rows])
+    return Samples(limits, settings, torch.from_numpy(uniforms).to(limits.device), sampling)

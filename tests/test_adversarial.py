@@ -1,0 +1,159 @@
+"""Virtual adversarial training: its loss and gradient against the equations, and that it costs nothing when off."""
+
+import pytest
+import torch
+from toy import random_ids
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.adversarial import AdversarialTrainer, divergence, project
+from admin_nmt.batching import Seq2SeqCollator
+from admin_nmt.exporting import standard_model
+from admin_nmt.folding import fold_omega
+from admin_nmt.trainer import AdminTrainer
+from admin_nmt.training_arguments import AdminTrainingArguments
+
+PAD = 98
+WEIGHT, STEP, NOISE = 0.7, 2e-2, 1e-2
+
+
+@pytest.fixture
+def new_trainer(tmp_path, tiny_model):
+    """A trainer of the same tiny model at every call."""
+
+    def build(kind: type[AdminTrainer], weight: float = WEIGHT, dropout: float = 0.0, **fields) -> AdminTrainer:
+        torch.manual_seed(1)
+        small = {"max_tokens": 60, "max_steps": 4, "warmup_steps": 2, "learning_rate": 1e-2, "save_strategy": "no"}
+        quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "report_to": "none"}
+        own = {"adversarial_weight": weight, "adversarial_step": STEP, "adversarial_noise": NOISE}
+        args = AdminTrainingArguments(str(tmp_path / "run"), **small | quiet | own | fields)
+        model = tiny_model(variant="admin", label_smoothing=0.1, dropout=dropout)
+        return kind(model, args, train_dataset=random_ids(30))
+
+    return build
+
+
+def batch() -> dict[str, torch.Tensor]:
+    return Seq2SeqCollator(PAD, PAD)(random_ids(5, seed=3).to_list())
+
+
+def plain_penalty(model: AdminForConditionalGeneration, x: dict[str, torch.Tensor], noise: torch.Tensor):
+    """Σ over the target tokens of KL(p ‖ q) + KL(q ‖ p), as the equations have it, sentence by sentence."""
+    table, total = model.model.encoder.embed_tokens.weight, 0.0
+    for source, mask, ids, labels, start in zip(
+        x["input_ids"], x["attention_mask"], x["decoder_input_ids"], x["labels"], noise, strict=True
+    ):
+        width, length = int(mask.sum()), int((labels != -100).sum())
+
+        def predict(embeddings, ids=ids, length=length):
+            logits = model(inputs_embeds=embeddings[None], decoder_input_ids=ids[None, :length]).logits[0]
+            return torch.cat([logits[:, :PAD], logits[:, PAD + 1 :]], 1).softmax(-1)
+
+        def kl(p, q):
+            return (p * (p.log() - q.log())).sum()
+
+        embeddings = table[source[:width]]
+        p = predict(embeddings)
+        change = start[:width].clone().requires_grad_()
+        (slope,) = torch.autograd.grad(kl(p.detach(), predict(embeddings.detach() + change)), change)
+        largest = slope.abs().max(-1, keepdim=True).values
+        q = predict(embeddings + (start[:width] + STEP * slope / (largest + 1e-6)).detach())
+        total = total + kl(p, q) + kl(q, p)
+    return total
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("items", [None, 50])
+def test_loss_and_gradient_are_those_of_the_equations(new_trainer, items):
+    trainer, x = new_trainer(AdversarialTrainer), batch()
+    model = trainer.model.double().train()
+    tokens = int((x["labels"] != -100).sum()) if items is None else items
+    torch.manual_seed(5)
+    noise = NOISE * torch.randn(*x["input_ids"].shape, 16, dtype=torch.float64)
+    penalty = WEIGHT * plain_penalty(model, x, noise) / tokens
+    plain = model(**x, num_items_in_batch=tokens).loss
+    (plain + penalty).backward()
+    expected = gradients(model)
+    model.zero_grad()
+    torch.manual_seed(5)
+    loss = trainer.compute_loss(model, dict(x), num_items_in_batch=items)
+    loss.backward()
+    torch.testing.assert_close((loss - plain).detach(), penalty.detach(), rtol=1e-3, atol=0, check_dtype=False)
+    torch.testing.assert_close(gradients(model), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_no_change_of_the_source_no_penalty_under_dropout(new_trainer):
+    """All passes drop the same units, so what differs is the perturbation alone."""
+    trainer = new_trainer(AdversarialTrainer, dropout=0.3, adversarial_noise=0.0, adversarial_step=0.0)
+    losses = []
+    for weight in (0.0, 1e6):
+        trainer.args.adversarial_weight = weight
+        torch.manual_seed(2)
+        losses.append(float(trainer.compute_loss(trainer.model.train(), batch())))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    torch.manual_seed(3)
+    assert float(trainer.compute_loss(trainer.model.train(), batch())) != pytest.approx(losses[0], rel=1e-3)
+
+
+def test_the_perturbation_is_worse_than_chance(new_trainer):
+    """A step along the gradient moves the prediction further than random steps of the same size do."""
+    trainer, x = new_trainer(AdversarialTrainer), batch()
+    model = trainer.model.train()
+    kept = x["labels"] != -100
+    with torch.no_grad():
+        plain = model(**x).loss
+    worst = float(trainer.compute_loss(model, dict(x)).detach() - plain) / WEIGHT * int(kept.sum())
+    embeddings = model.get_input_embeddings()(x["input_ids"])
+    p = logits_at(model, x, embeddings)[kept]
+    for _ in range(5):
+        q = logits_at(model, x, embeddings + STEP * (2 * torch.rand_like(embeddings) - 1))[kept]
+        assert worst > 1.5 * float(divergence(p, q) + divergence(q, p))
+
+
+@torch.no_grad()
+def logits_at(model, x, embeddings):
+    others = {name: x[name] for name in ("attention_mask", "decoder_input_ids")}
+    return model(inputs_embeds=embeddings, **others).logits
+
+
+def test_projection_has_unit_maximum_at_each_position():
+    gradient = torch.randn(2, 3, 4) * torch.logspace(-3, 3, 3)[:, None]
+    torch.testing.assert_close(project(gradient).abs().amax(-1), torch.ones(2, 3), rtol=2e-3, atol=0)
+    assert project(torch.zeros(1, 1, 4)).eq(0).all()
+
+
+def test_weight_0_is_plain_training(new_trainer):
+    plain, adversarial = new_trainer(AdminTrainer, 0.0), new_trainer(AdversarialTrainer, 0.0)
+    for trainer in (plain, adversarial):
+        trainer.train()
+    torch.testing.assert_close(plain.model.state_dict(), adversarial.model.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+def test_training_with_it_lowers_the_penalty(new_trainer):
+    penalties = []
+    for weight in (0.0, 30.0):
+        trainer = new_trainer(AdversarialTrainer, weight, max_steps=30)
+        trainer.train()
+        history = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert history[-1] < history[0]
+        trainer.args.adversarial_weight = 1.0
+        with_penalty = float(trainer.compute_loss(trainer.model.train(), batch()))
+        penalties.append(with_penalty - float(trainer.model(**batch()).loss))
+    assert 0 < penalties[1] < penalties[0] / 2
+
+
+@pytest.mark.parametrize("name", ["adversarial_weight", "adversarial_step", "adversarial_noise"])
+def test_negative_numbers_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=rf"{name} is -1; give 0 or more"):
+        AdminTrainingArguments(str(tmp_path), **{name: -1})
+
+
+def test_stock_models_and_half_precision_are_refused(new_trainer, tiny_model):
+    trainer = new_trainer(AdminTrainer)
+    with pytest.raises(ValueError, match="is for models of this package"):
+        AdversarialTrainer(standard_model(fold_omega(tiny_model())), trainer.args, train_dataset=random_ids(3))
+    trainer.args.bf16 = True
+    with pytest.raises(ValueError, match="needs float32"):
+        AdversarialTrainer(trainer.model, trainer.args, train_dataset=random_ids(3))

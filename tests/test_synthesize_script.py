@@ -1,0 +1,142 @@
+"""training/synthesize.py as a user runs it, and the whole way from a reverse model to a comparison."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import synthesize
+from admin_nmt.phrasebook import phrasebook
+from admin_nmt.sampling import Sampling
+
+TRAINING = Path(__file__).parents[1] / "training"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+LAUNCH = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+
+
+def command(script: str, *arguments: object, launch: str = "") -> list[str]:
+    return [sys.executable, *launch.split(), str(TRAINING / script), *map(str, arguments)]
+
+
+def run(*arguments: object, **options: str) -> str:
+    """What a script prints, run in a process of its own, on one thread and without network."""
+    result = subprocess.run(command(*arguments, **options), capture_output=True, text=True, env=ENVIRONMENT)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def write_recipe(path: Path, source: str, target: str, train: object, steps: int) -> Path:
+    """A recipe of a 2-1 model beside its data."""
+    files = {split: {"source": f"{split}.{source}", "target": f"{split}.{target}"} for split in ("valid", "test")}
+    recipe = {
+        "output_dir": str(path.parent / "runs" / path.stem),
+        "languages": [source, target],
+        "data": {"root": str(path.parent), "cache_dir": str(path.parent / "cache"), "train": train} | files,
+        "tokenizer": {"vocab_size": 400},
+        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.0, "max_position_embeddings": 128},
+        "training": {"max_tokens": 512, "warmup_steps": 5, "max_steps": steps, "learning_rate": 3e-3}
+        | {"logging_steps": 5, "save_strategy": "no", "report_to": "none"},
+        "evaluation": {"num_beams": 1},
+    }
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+def write_corpus(folder: Path) -> None:
+    """400 training pairs, a few for validation and test, and 300 more in mono.en and mono.de."""
+    splits = phrasebook(700, 20, 20)
+    splits["train"], splits["mono"] = splits["train"][:400], splits["train"][400:]
+    for split, rows in splits.items():
+        for language, lines in zip(("en", "de"), zip(*rows, strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def pairs(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
+    """Interrupted and continued on two processes, the synthetic pairs are those of one process."""
+    write_corpus(tmp_path)
+    reverse = write_recipe(tmp_path / "reverse.yaml", "de", "en", {"source": "train.de", "target": "train.en"}, 30)
+    run("train.py", reverse)
+    text, output = tmp_path / "mono.de", tmp_path / "synthetic.tsv"
+    arguments = [tmp_path / "runs" / "reverse" / "standard", "--input", text, "--generates", "source"]
+    arguments += ["--method", "sampling", "--chunk", "20", "--max_ratio", "0", "--max_words", "1000"]
+    run("synthesize.py", *arguments, "--output", tmp_path / "straight.tsv")
+
+    process = subprocess.Popen(command("synthesize.py", *arguments, "--output", output), env=ENVIRONMENT)
+    record = tmp_path / "synthetic.tsv.partial.json"
+    while not record.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 0 < json.loads(record.read_text())["lines"] < 300
+    printed = run("synthesize.py", *arguments, "--output", output, launch=LAUNCH)
+    assert printed.count("kept") == 1
+    assert output.read_bytes() == (tmp_path / "straight.tsv").read_bytes()
+    assert {target for _, target in pairs(output)} <= set(text.read_text(encoding="utf-8").splitlines())
+    assert not list(tmp_path.glob("*.partial*")) and not list(tmp_path.glob(".synthetic*"))
+
+    genuine = {"source": "train.en", "target": "train.de", "upsample": 2}
+    mixed = [genuine, {"source": "synthetic.tsv", "tag": "<bt>"}]
+    run("train.py", write_recipe(tmp_path / "with.yaml", "en", "de", mixed, 10))
+    vocabulary = ["--tokenizer.path", tmp_path / "runs" / "with" / "final"]
+    run("train.py", write_recipe(tmp_path / "without.yaml", "en", "de", genuine, 10), *vocabulary)
+    run("compare.py", tmp_path / "runs" / "without", tmp_path / "runs" / "with", "--output", tmp_path / "report")
+    report = (tmp_path / "report" / "README.md").read_text()
+    assert "without" in report and "paired bootstrap" in report
+
+
+@pytest.mark.slow
+def test_distillation_with_the_teachers_vocabulary(tmp_path):
+    write_corpus(tmp_path)
+    genuine = {"source": "train.en", "target": "train.de"}
+    run("train.py", write_recipe(tmp_path / "teacher.yaml", "en", "de", genuine, 30))
+    teacher = tmp_path / "runs" / "teacher"
+    arguments = [teacher / "standard", "--input", tmp_path / "train.en", "--generates", "target", "--num_beams", "2"]
+    run("synthesize.py", *arguments, "--max_ratio", "0", "--output", tmp_path / "distilled.tsv")
+    found = dict(pairs(tmp_path / "distilled.tsv"))
+    sources = (tmp_path / "train.en").read_text(encoding="utf-8").splitlines()
+    assert set(found) <= set(sources) and len(found) > 0.9 * len(set(sources))
+    recipe = write_recipe(tmp_path / "student.yaml", "en", "de", {"source": "distilled.tsv"}, 10)
+    run("train.py", recipe, "--tokenizer.path", teacher / "final", "--model.encoder_layers", "1")
+    assert (tmp_path / "runs" / "student" / "standard" / "model.safetensors").exists()
+
+
+def arguments(**fields) -> synthesize.Arguments:
+    return synthesize.Arguments("model", ["in.txt"], "out.tsv", "source", **fields)
+
+
+def test_sampling_is_unrestricted_unless_told_otherwise():
+    assert synthesize.search_options(arguments(method="sampling")) == {"sampling": Sampling(1, None, 1.0)}
+    options = synthesize.search_options(arguments(method="sampling", top_k=10, seed=3, temperature=0.5))
+    assert options == {"sampling": Sampling(3, 10, 0.5)}
+    assert synthesize.search_options(arguments(num_beams=4))["num_beams"] == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--output", "out.txt"], "--output out.txt: give a name that ends in .tsv"),
+        (["--method", "sampling", "--backend", "ctranslate2"], "cannot draw reproducibly"),
+        (["--method", "sampling", "--top_k", "0"], "top_k is 0"),
+        (["--max_words", "0"], "max_words is 0"),
+        ([], "nowhere: is no folder"),
+    ],
+)
+def test_bad_arguments_are_one_line(tmp_path, monkeypatch, given, message):
+    usual = ["--input", "in.txt", "--output", str(tmp_path / "out.tsv"), "--generates", "target"]
+    monkeypatch.setattr(sys, "argv", ["synthesize.py", str(tmp_path / "nowhere"), *usual, *given])
+    with pytest.raises(SystemExit) as stop:
+        synthesize.run(synthesize.main)
+    assert message in str(stop.value) and "\n" not in str(stop.value)
