@@ -6,6 +6,7 @@ The template card.md.jinja asks for facts by name; one that is missing is refuse
 import json
 import math
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,12 +71,13 @@ def read_facts(run: Path) -> Facts:
     return facts
 
 
-def render_card(run: Path, folder: Path) -> str:
+def render_card(run: Path, folder: Path, repo_id: str | None = None) -> str:
     """The card, README.md, of one model of a run; the same facts give the same text.
 
     Args:
         run: the folder of results.json.
         folder: `standard`, the stock model, or `final`, the model as trained; only the name is looked at.
+        repo_id: where the stock model is published; default: what the recipe says, else USER and the run's name.
 
     Raises:
         ValueError: a fact is missing, or the run has no such model.
@@ -87,8 +89,8 @@ def render_card(run: Path, folder: Path) -> str:
     if refused and not unfolded:
         raise ValueError(f"{folder}: the run has no stock model ({refused}); make the card of {Path(run) / UNFOLDED}")
     author = facts["recipe"].get("card") or {}
-    repo_id = author.get("repo_id") or f"USER/{Path(facts['recipe']['output_dir']).name}"
-    stock_id, repo_id = repo_id, f"{repo_id}-admin" if unfolded and not refused else repo_id
+    stock_id = repo_id or author.get("repo_id") or f"USER/{Path(facts['recipe']['output_dir']).name}"
+    repo_id = f"{stock_id}-admin" if unfolded and not refused else stock_id
     source, target = (language_name(code) for code in facts["recipe"]["languages"])
     config = AdminConfig.from_dict(dict(facts["model"]["config"]))
     card = ModelCard.from_template(
@@ -114,8 +116,11 @@ def render_card(run: Path, folder: Path) -> str:
     return str(card).rstrip() + "\n"
 
 
-def write_card(run: Path, folder: Path) -> Path:
+def write_card(run: Path, folder: Path, repo_id: str | None = None) -> Path:
     """Write README.md and its pictures into the folder of a model; all are complete, or nothing changes.
+
+    Args:
+        repo_id: as for [`render_card`].
 
     Returns:
         The path of README.md.
@@ -124,7 +129,7 @@ def write_card(run: Path, folder: Path) -> Path:
         ValueError: a fact, the run's curve.png or matplotlib is missing.
     """
     run, folder = Path(run), Path(folder)
-    text, omega = render_card(run, folder), read_facts(run).get("omega")
+    text, omega = render_card(run, folder, repo_id), read_facts(run).get("omega")
     if not folder.is_dir():
         raise ValueError(f"{folder}: is no folder; give that of a model of the run")
     if not (run / CURVE).is_file():
@@ -143,14 +148,18 @@ def write_card(run: Path, folder: Path) -> Path:
     return folder / CARD
 
 
-def check_card(run: Path, folder: Path) -> None:
+def check_card(run: Path, folder: Path, repo_id: str | None = None) -> None:
     """Whether the card in the folder of a model is the one that its run's facts give.
+
+    Args:
+        repo_id: as for [`render_card`].
 
     Raises:
         ValueError: the card or a picture is absent, a fact is missing, or the card differs from a fresh rendering.
     """
     run, folder = Path(run), Path(folder)
-    fresh, again = render_card(run, folder), f"render it with `admin-nmt card {run}`"
+    fresh, where = render_card(run, folder, repo_id), f" --repo {repo_id}" if repo_id else ""
+    again = f"render it with `admin-nmt card {shlex.quote(str(run))}{where}`"
     for name in (CARD, *pictures(fresh)):
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is missing from the model card: {again}")
@@ -243,6 +252,8 @@ def _progress(scores: Sequence[tuple[int, float]], name: str) -> str:
     best, last = max(scores, key=lambda score: score[1])[0], scores[-1][0]
     if len(scores) == 1:
         return f"Validation {name} was measured once, so whether training had converged is not known."
+    if len({score for _, score in scores}) == 1:
+        return f"Validation {name} was the same at all {len(scores)} evaluations."
     if best == last:
         return (
             f"**Validation {name} was still improving when training ended**: the best of {len(scores)} evaluations is "

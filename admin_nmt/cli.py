@@ -7,6 +7,7 @@ Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 fai
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -102,6 +103,27 @@ def check_device(name: str | None) -> str | None:
     return name
 
 
+def check_output(path: Path | None) -> Path | None:
+    """A file that can be written, told before hours of work and not after."""
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if (path.exists() and not path.is_file()) or folder == Path("/dev"):
+        raise typer.BadParameter(f"{path} is no ordinary file; name one, or leave the option out")
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{path}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        raise typer.BadParameter(f"{path}: {folder} may not be written; choose another folder")
+    return path
+
+
+def check_language(code: str) -> str:
+    """A code, not a name, which the scores' tokenisers would not know and silently treat as another language."""
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise typer.BadParameter(f"{code!r} is no language code; give one such as de or zh")
+    return code
+
+
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
 New = Annotated[Path, typer.Argument(help="Folder to write; must not exist, or be empty.", show_default=False)]
 Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs.")]
@@ -156,7 +178,9 @@ def translate(
     model: Model,
     text: Annotated[str | None, typer.Option(help="A sentence to translate, instead of a file.")] = None,
     input: Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default stdin.")] = None,
-    output: Annotated[Path | None, typer.Option(help="File of translations; default stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(callback=check_output, help="File of translations; default stdout.")
+    ] = None,
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
     max_tokens: MaxTokens = 4096,
@@ -177,6 +201,8 @@ def translate(
     """
     if text is not None and input is not None:
         raise typer.BadParameter("give --text or --input, not both")
+    if input is not None and output is not None and output.exists() and input.samefile(output):
+        raise typer.BadParameter("--output is the file of --input; name another one")
     folder = local_folder(model)
     search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
     engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
@@ -206,11 +232,13 @@ def score(
     model: Model,
     source: Source,
     target: Target = None,
-    output: Annotated[Path | None, typer.Option(help="File of scores; default stdout.")] = None,
+    output: Annotated[Path | None, typer.Option(callback=check_output, help="File of scores; default stdout.")] = None,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="JSON lines with the log-probability of each token.")
     ] = False,
-    summary: Annotated[Path | None, typer.Option(help="JSON file for the perplexity of all pairs.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(callback=check_output, help="JSON file for the perplexity of all pairs.")
+    ] = None,
     max_tokens: MaxTokens = 4096,
     device: Device = None,
 ) -> None:
@@ -245,9 +273,11 @@ def score(
 def evaluate(
     model: Model,
     source: Source,
+    language: Annotated[
+        str, typer.Option(callback=check_language, help="Code of the target language, for its tokenisation.")
+    ],
     target: Target = None,
-    language: Annotated[str, typer.Option(help="Two-letter code of the target language, for its tokenisation.")] = "de",
-    output: Annotated[Path | None, typer.Option(help="File for the translations.")] = None,
+    output: Annotated[Path | None, typer.Option(callback=check_output, help="File for the translations.")] = None,
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
     max_tokens: MaxTokens = 4096,
@@ -390,19 +420,25 @@ def average(
 
 
 @app.command()
-def card(run: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)]) -> None:
+def card(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.", show_default=False)],
+    repo: Annotated[
+        str | None, typer.Option(help="Where the stock model will be published; default: what the recipe says.")
+    ] = None,
+) -> None:
     """Write the model cards of a finished run.
 
     They hold what the run has measured and go into its final/ and standard/.
 
     \b
     admin-nmt card runs/phrasebook
+    admin-nmt card runs/phrasebook --repo user/phrasebook-en-de
     """
     folders = [run / name for name in ("final", "standard") if (run / name).is_dir()]
     if not folders:
         raise ValueError(f"{run}: has neither final/ nor standard/, so it is no finished run")
     for folder in folders:
-        write_card(run, folder)
+        write_card(run, folder, repo)
 
 
 @app.command()

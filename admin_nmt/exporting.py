@@ -1,8 +1,6 @@
 """Write a trained model as a folder of a stock transformers class, which tools that never heard of us can run."""
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 
 import torch
@@ -18,6 +16,7 @@ from transformers import (
 )
 
 from .folding import FoldingError, fold_omega
+from .model_folder import new_folder
 from .modeling_admin import NEVER, AdminForConditionalGeneration
 from .tokenization import check_tokenizer, save_tokenizers
 
@@ -130,31 +129,19 @@ def export_standard(
 
     Raises:
         FoldingError, ExportError: when there is no such stock model, or the check fails; nothing is left behind.
-        ValueError: when a tokenizer does not fit the model.
+        ValueError: when a tokenizer does not fit the model, or `folder` is not empty.
     """
-    folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise ExportError(f"{folder}: is not empty; remove it or choose another folder")
     if target_tokenizer is None and not model.config.share_encoder_decoder_embeddings:
         raise ExportError("target_tokenizer: this model has two vocabularies, so give the tokenizer of the target too")
     check_tokenizer(tokenizer, model.config)
     check_tokenizer(target_tokenizer or tokenizer, model.config, target=True)
-    stock = standard_model(model)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with new_folder(folder) as temporary:
+        stock = standard_model(model)
         stock.save_pretrained(temporary)
         save_tokenizers(temporary, tokenizer, target_tokenizer)
         reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
         error = check_same(model, reloaded)
         (temporary / "export.json").write_text(json.dumps({"variant": model.config.variant, "max_logit_error": error}))
-        temporary.chmod(0o755)
-        if folder.exists():
-            folder.rmdir()
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return reloaded
 
 

@@ -51,6 +51,7 @@ def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
         "data": {
             "filters": {"total": 300, "empty side": 1, "duplicate": 20, "kept": 279, "too many tokens": 9},
             "sizes": {"train": 270, "valid": 30, "test": 20},
+            "longest": 40,
         },
         "model": {
             "variant": config.variant,

@@ -88,6 +88,23 @@ def test_wrong_usage_is_2():
     assert "no device 'abc'" in invoke("translate", "model", "--device", "abc", code=2).stderr
 
 
+def test_outputs_are_checked_before_any_work(tmp_path):
+    """The model, which is not there, is not even looked for."""
+    (tmp_path / "in").write_text("a\n")
+    sides = ["--source", tmp_path / "in", "--target", tmp_path / "in"]
+    for command in (
+        ["translate", "no-model"],
+        ["score", "no-model", *sides],
+        ["evaluate", "no-model", *sides, "--language", "de"],
+    ):
+        for output, message in ((tmp_path, "no ordinary file"), ("/dev/null", "no ordinary"), ("no/out", "no folder")):
+            assert message in " ".join(invoke(*command, "--output", output, code=2).stderr.split())
+    same = ["--input", tmp_path / "in", "--output", tmp_path / "in"]
+    assert "name another one" in invoke("translate", "no-model", *same, code=2).stderr
+    named = invoke("evaluate", "no-model", *sides, "--language", "german", code=2)
+    assert "'german' is no language code" in named.stderr
+
+
 def test_translate_keeps_lines(model, tmp_path):
     first, second = random_texts(2)
     source = [first, "", "   ", second, first]
@@ -161,7 +178,7 @@ def test_score_names_files_of_unequal_length(model, files, tmp_path):
 
 
 def test_evaluate(model, files, tmp_path):
-    result = invoke("evaluate", model, *files, "--num-beams", 2, "--output", tmp_path / "out")
+    result = invoke("evaluate", model, *files, "--language", "de", "--num-beams", 2, "--output", tmp_path / "out")
     translator = Translator.from_pretrained(model, num_beams=2)
     translations, expected = evaluate_translator(translator, load_parallel(files[1], files[3]), "de")
     assert json.loads(result.stdout) == pytest.approx(expected)
@@ -315,7 +332,7 @@ def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
 def test_card_goes_into_both_folders(tmp_path, monkeypatch):
     (tmp_path / "run" / "final").mkdir(parents=True)
     written = []
-    monkeypatch.setattr(cli_module, "write_card", lambda run, folder: written.append(folder.name))
+    monkeypatch.setattr(cli_module, "write_card", lambda run, folder, repo: written.append(folder.name))
     invoke("card", tmp_path / "run")
     (tmp_path / "run" / "standard").mkdir()
     invoke("card", tmp_path / "run")

@@ -192,6 +192,11 @@ def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, m
     assert not (folder / "never").exists()
 
 
+def test_a_report_needs_a_folder(folder, run_in):
+    code, errors = run_in("runs/a", "--output", "perfect.txt")
+    assert (code, errors.strip()) == (1, "error: --output perfect.txt: is a file; name a folder")
+
+
 def test_a_single_system_has_a_report_without_matrix(folder, run_in):
     assert run_in("runs/a", "--output", "single")[0] == 0
     assert not (folder / "single" / "significance.png").exists()

@@ -141,7 +141,7 @@ def test_only_an_empty_folder_is_taken(model, tokenizer, tmp_path):
     full = tmp_path / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")
-    with pytest.raises(ExportError, match="full: is not empty"):
+    with pytest.raises(ValueError, match="full: exists already"):
         export_standard(model(), tokenizer, full)
     assert [path.name for path in full.iterdir()] == ["notes.txt"]
     (tmp_path / "empty").mkdir()

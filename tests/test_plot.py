@@ -13,6 +13,7 @@ from test_experiment import results
 import figures
 import model_figures
 import plot
+from admin_nmt.exporting import standard_model
 from speed import LENGTH, SpeedTest, measure
 
 
@@ -102,6 +103,16 @@ def test_wrong_variants_are_refused(picture, tiny_model, tmp_path):
     for figure, message in (("dlcl", "'pre_ln' has no DLCL weights"), ("omega", "'pre_ln' has no ω")):
         with pytest.raises(ValueError, match=message):
             picture(figure, tmp_path / "final")
+
+
+def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_path):
+    """from_pretrained would draw the weights of a stock model at random, and they would be plotted."""
+    standard_model(tiny_model(variant="admin")).save_pretrained(tmp_path / "standard")
+    with pytest.raises(ValueError, match="standard: is a marian model; give the one as trained"):
+        picture("omega", tmp_path / "standard")
+    (tmp_path / "results.json").write_text('{"model": {}}')
+    with pytest.raises(ValueError, match=r"results\.json: lacks history, training"):
+        picture("curves", tmp_path)
 
 
 def test_parts_add_up(tiny_model):

@@ -80,7 +80,7 @@ def test_a_finished_run_is_not_trained_again(finished, recipe_file):
 def test_evaluate_scores_as_training_does(finished, recipe_file):
     folder, _ = finished
     files = ["--source", str(recipe_file.parent / "test.en"), "--target", str(recipe_file.parent / "test.de")]
-    options = ["--num-beams", "2"]
+    options = ["--num-beams", "2", "--language", "de"]
     result = CliRunner().invoke(app, ["evaluate", str(folder / "standard"), *files, *options], catch_exceptions=False)
     assert json.loads(result.stdout)["bleu"] == json.loads((folder / "results.json").read_text())["test"]["bleu"]
 

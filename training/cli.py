@@ -1,6 +1,7 @@
 """What the scripts share on the command line."""
 
 import sys
+from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TypeVar
@@ -13,12 +14,18 @@ from admin_nmt.divergence import DivergedError
 Arguments = TypeVar("Arguments")
 
 
+class HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of the description, which hold examples."""
+
+
 def parse(kind: type[Arguments], description: str | None) -> Arguments:
     """The arguments of a script; its first one, the model or the run, needs no name."""
     argv = sys.argv[1:]
     if argv and not argv[0].startswith("-"):
         argv = [f"--{fields(kind)[0].name}", *argv]
-    (arguments,) = HfArgumentParser(kind, description=description).parse_args_into_dataclasses(argv)
+    (arguments,) = HfArgumentParser(
+        kind, description=description, formatter_class=HelpFormatter
+    ).parse_args_into_dataclasses(argv)
     return arguments
 
 

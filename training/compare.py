@@ -104,6 +104,9 @@ def target_language(paths: Iterable[Path]) -> str:
 
 def main() -> None:
     args = parse(Arguments, __doc__)
+    output = Path(args.output)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"--output {output}: is a file; name a folder")
     candidates = [named(argument) for argument in args.systems]
     names = [name for name, _ in candidates]
     if args.baseline and args.baseline not in names:
@@ -143,7 +146,6 @@ def main() -> None:
         language=args.language or target_language(kept),
         progress=True,
     )
-    output = Path(args.output)
     write_report(comparison, output, args.title)
     print(f"{output / 'comparison.html'}: {', '.join(systems)}")
     if len(systems) < len(candidates):

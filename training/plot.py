@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model_folder import load_model
 from cli import run
 from figures import COLOURS, STYLES, plot_curve, plot_depths, plot_perplexity, plot_runs, save
 from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_speed
@@ -27,9 +28,19 @@ from tables import flat
 __all__ = ["COLOURS", "STYLES", "plot_curve", "plot_runs", "save"]
 
 
+def read_json(path: Path, needed: set[str]) -> dict[str, Any]:
+    """What a run or a measurement left; raises OSError where it has not ended, ValueError where it lacks `needed`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no valid JSON ({error})") from error
+    if missing := needed - set(values):
+        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
+    return values
+
+
 def results(folder: Path) -> dict[str, Any]:
-    """What a run left; raises OSError where it has not ended."""
-    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    return read_json(folder / "results.json", {"model", "training", "history"})
 
 
 def names(folders: list[Path]) -> list[str]:
@@ -38,7 +49,10 @@ def names(folders: list[Path]) -> list[str]:
 
 
 def load(folder: Path) -> AdminForConditionalGeneration:
-    return AdminForConditionalGeneration.from_pretrained(folder)
+    model = load_model(folder)
+    if not isinstance(model, AdminForConditionalGeneration):
+        raise ValueError(f"{folder}: is a {model.config.model_type} model; give the one as trained, such as final/")
+    return model
 
 
 def curves(args: argparse.Namespace) -> None:
@@ -80,7 +94,7 @@ def speed(args: argparse.Namespace) -> None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     else:
-        facts = json.loads(args.inputs[0].read_text(encoding="utf-8"))
+        facts = read_json(args.inputs[0], {"rows"})
     plot_speed(facts, args.output)
 
 
