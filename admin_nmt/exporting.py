@@ -28,6 +28,31 @@ SHARED_FIELDS = (
 )  # fmt: skip
 BLOCKS = {"self_attn_residual": "self_attn_layer_norm", "encoder_attn_residual": "encoder_attn_layer_norm"}
 TOLERANCE = 1e-4
+# What the export knows; the card of a run, with data and scores, takes this one's place.
+CARD = """---
+library_name: transformers
+pipeline_tag: translation
+tags:
+- admin_nmt
+- {variant}
+---
+
+# {name}
+
+A stock `{kind}`, exported by `admin_nmt` from a Transformer of variant `{variant}` with
+{config.encoder_layers} encoder and {config.decoder_layers} decoder layers. On random sentences its logits and those of
+the model it was made from differ by at most {error:.1e}; their beam-5 outputs are equal. The data it was trained on and
+its scores are not stated here.
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+name = "{name}"  # the path of this folder, or its name on the Hub
+tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForSeq2SeqLM.from_pretrained(name)
+batch = tokenizer(["A sentence to translate."], return_tensors="pt")
+print({decoder}.batch_decode(model.generate(**batch, num_beams=5), skip_special_tokens=True))
+```
+"""
 
 
 class ExportError(ValueError):
@@ -113,7 +138,7 @@ def export_standard(
     folder: str | Path,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> PreTrainedModel:
-    """Write a stock folder (weights, config, generation config, tokenizer) and check what was written.
+    """Write a stock folder (weights, config, generation config, tokenizer, card) and check what was written.
 
     The folder appears only when the reloaded stock model gives the same logits and the same beam-5 output as `model`.
 
@@ -141,7 +166,21 @@ def export_standard(
         save_tokenizers(temporary, tokenizer, target_tokenizer)
         reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
         error = check_same(model, reloaded)
-        (temporary / "export.json").write_text(json.dumps({"variant": model.config.variant, "max_logit_error": error}))
+        facts = {"variant": model.config.variant, "max_logit_error": error}
+        (temporary / "export.json").write_text(json.dumps(facts))
+        decoder = "tokenizer"
+        if target_tokenizer not in (None, tokenizer):
+            decoder = 'AutoTokenizer.from_pretrained(name, subfolder="target_tokenizer")'
+        card = CARD.format(
+            name=Path(folder).name,
+            kind=type(stock).__name__,
+            config=model.config,
+            variant=facts["variant"],
+            error=error,
+            decoder=decoder,
+        )
+        (temporary / "README.md").write_text(card, encoding="utf-8")
+    reloaded.name_or_path = reloaded.config.name_or_path = str(folder)
     return reloaded
 
 
