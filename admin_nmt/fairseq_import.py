@@ -47,14 +47,7 @@ def convert_checkpoint(
         ValueError, OSError: a dictionary or the codes are damaged or missing, or `output` is not empty.
     """
     codes = [bpe_codes] if isinstance(bpe_codes, str | Path) else list(bpe_codes)
-    for name, files in (("dicts", dicts), ("bpe_codes", codes)):
-        if len(files) not in (1, 2):
-            raise ValueError(f"{name}: {len(files)} files; give one that both sides share, or source and target")
-    source = FairseqTokenizer(str(dicts[0]), str(codes[0]), moses=moses, lowercase=lowercase)
-    target = source
-    if moses or len(dicts) > 1 or len(codes) > 1:
-        both = {**moses, "source": moses["target"]} if moses else None  # it encodes the target language too
-        target = FairseqTokenizer(str(dicts[-1]), str(codes[-1]), moses=both, lowercase=lowercase)
+    source, target = _tokenizers(dicts, codes, moses, lowercase)
     state, args = read_checkpoint(checkpoint)
     try:
         model = convert_fairseq(state, args)
@@ -62,21 +55,40 @@ def convert_checkpoint(
         raise ConversionError(f"{checkpoint}: {error}") from error
     _check_dictionaries(model.config, source, target, dicts)
     source.model_max_length = target.model_max_length = model.config.max_position_embeddings
-    model.generation_config = GenerationConfig(
+    model.generation_config = _search(model.config, length_penalty)
+    with new_folder(output) as folder:
+        model.save_pretrained(folder)
+        save_tokenizers(folder, source, target)
+
+
+def _tokenizers(
+    dicts: Sequence[str | Path], codes: Sequence[str | Path], moses: Mapping[str, Any] | None, lowercase: bool
+) -> tuple[FairseqTokenizer, FairseqTokenizer]:
+    """Those of source and target, one object where nothing distinguishes them."""
+    for name, files in (("dicts", dicts), ("bpe_codes", codes)):
+        if len(files) not in (1, 2):
+            raise ValueError(f"{name}: {len(files)} files; give one that both sides share, or source and target")
+    source = FairseqTokenizer(str(dicts[0]), str(codes[0]), moses=moses, lowercase=lowercase)
+    if not moses and len(dicts) == len(codes) == 1:
+        return source, source
+    both = {**moses, "source": moses["target"]} if moses else None  # it encodes the target language too
+    return source, FairseqTokenizer(str(dicts[-1]), str(codes[-1]), moses=both, lowercase=lowercase)
+
+
+def _search(config: AdminConfig, length_penalty: float) -> GenerationConfig:
+    """The beam search of `fairseq-generate --beam 5`."""
+    return GenerationConfig(
         num_beams=5,
         early_stopping=True,
         length_penalty=length_penalty,
         min_new_tokens=1,
-        max_new_tokens=min(MAX_LEN_B, model.config.max_position_embeddings - 1),
+        max_new_tokens=min(MAX_LEN_B, config.max_position_embeddings - 1),
         length_limit=[MAX_LEN_A, MAX_LEN_B],
         suppress_tokens=[PAD],
         pad_token_id=PAD,
         eos_token_id=EOS,
         decoder_start_token_id=EOS,
     )
-    with new_folder(output) as folder:
-        model.save_pretrained(folder)
-        save_tokenizers(folder, source, target)
 
 
 def _check_dictionaries(

@@ -6,33 +6,22 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import Killed, KilledAfter
 
 from admin_nmt.file_translation import PartialFile, chunks, translate_file
 
 SETTINGS = {"model": "abc", "num_beams": 5}
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the library may catch it."""
-
-
-class Reverser:
+def reverser(limit: int | None = None) -> KilledAfter:
     """Reverses lines; after `limit` calls it is killed."""
-
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit, self.calls = limit, 0
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        if self.calls == self.limit:
-            raise Killed
-        self.calls += 1
-        return [line[::-1] for line in lines]
+    return KilledAfter(lambda line: line[::-1], limit)
 
 
 def run(
     output: Path, lines: list[str], *, settings: dict = SETTINGS, limit: int | None = None, size: int = 3
-) -> Reverser:
-    translate = Reverser(limit)
+) -> KilledAfter:
+    translate = reverser(limit)
     with PartialFile(output, settings) as file:
         translate_file(translate, lines, file, chunk_size=size)
     return translate

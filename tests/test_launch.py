@@ -14,8 +14,8 @@ import yaml
 from safetensors.torch import load_file
 from test_training_scripts import RECIPES, TRAINING
 from torch.testing import assert_close
+from toy import write_recipe
 
-from admin_nmt.phrasebook import phrasebook
 from recipe import load_recipe
 
 pytestmark = pytest.mark.slow
@@ -29,25 +29,12 @@ LAUNCHERS = {"one": [sys.executable]} | {
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory) -> Path:
     """A recipe of a 2-1 model without dropout for six updates, on files of 300 pairs; two batches an update."""
-    folder = tmp_path_factory.mktemp("launch")
-    for split, pairs in phrasebook(300, 21, 21).items():
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    recipe = {
-        "output_dir": str(folder / "run"),
-        "data": {"root": str(folder), "cache_dir": str(folder / "cache")}
-        | {split: {"source": f"{split}.en", "target": f"{split}.de"} for split in ("train", "valid", "test")},
-        "tokenizer": {"vocab_size": 400},
-        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.0, "max_position_embeddings": 128},
-        "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 1, "eval_strategy": "steps"}
-        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
-        | {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "eval_bleu_sentences": 5},
-        "evaluation": {"average_last": 5, "num_beams": 2},
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return path
+    return write_recipe(
+        tmp_path_factory.mktemp("launch"),
+        held_out=21,
+        model={"dropout": 0.0},
+        training={"logging_steps": 1, "metric_for_best_model": "eval_loss"},
+    )
 
 
 def command(launcher: str, recipe: Path, folder: Path, *overrides: str) -> list[str]:

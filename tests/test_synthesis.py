@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from toy import Killed, KilledAfter
 
 from admin_nmt import synthesis
 from admin_nmt.cleaning import CleaningOptions
@@ -14,21 +15,9 @@ FILTERS = CleaningOptions(max_words=8, drop_held_out=None)
 LINES = [f"word {number} of the text" for number in range(10)]
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the library may catch it."""
-
-
-class Shouter:
+def shouter(limit: int | None = None) -> KilledAfter:
     """Writes lines in capitals; after `limit` calls it is killed."""
-
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit, self.calls = limit, 0
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        if self.calls == self.limit:
-            raise Killed
-        self.calls += 1
-        return [line.upper() for line in lines]
+    return KilledAfter(str.upper, limit)
 
 
 @pytest.fixture
@@ -41,7 +30,7 @@ def text(tmp_path) -> list[Path]:
 
 
 def make(text, output, translate=None, *, generates="source", settings=None, filters=FILTERS, size=3):
-    translate = translate or Shouter()
+    translate = translate or shouter()
     options = {"generates": generates, "settings": settings or {"model": "abc"}, "filters": filters}
     return synthesize(lambda: translate, text, output, chunk_size=size, **options)
 
@@ -88,9 +77,9 @@ def test_filters_and_their_counts(tmp_path):
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_goes_on_after_a_stop(text, tmp_path, limit):
     with pytest.raises(Killed):
-        make(text, tmp_path / "out.tsv", Shouter(limit))
+        make(text, tmp_path / "out.tsv", shouter(limit))
     assert not (tmp_path / "out.tsv").exists()
-    rest = Shouter()
+    rest = shouter()
     make(text, tmp_path / "out.tsv", rest)
     assert rest.calls == 4 - limit
     assert read(tmp_path / "out.tsv") == [(line.upper(), line) for line in LINES]
@@ -98,10 +87,10 @@ def test_goes_on_after_a_stop(text, tmp_path, limit):
 
 def test_a_stop_while_filtering_loses_no_translation(text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(synthesis, "clean", Shouter(0))
+        patch.setattr(synthesis, "clean", shouter(0))
         with pytest.raises((Killed, TypeError)):
             make(text, tmp_path / "out.tsv")
-    rest = Shouter()
+    rest = shouter()
     make(text, tmp_path / "out.tsv", rest)
     assert rest.calls == 0
     assert len(read(tmp_path / "out.tsv")) == 10
@@ -111,14 +100,14 @@ def test_filters_that_drop_all_keep_the_translations(text, tmp_path):
     with pytest.raises(ValueError, match=r"out\.tsv: the filters dropped every pair; relax them: .*'over-long': 10"):
         make(text, tmp_path / "out.tsv", filters=CleaningOptions(max_words=2))
     assert not (tmp_path / "out.tsv").exists()
-    rest = Shouter()
+    rest = shouter()
     assert make(text, tmp_path / "out.tsv", rest)["kept"] == 10
     assert rest.calls == 0
 
 
 def test_other_settings_and_other_text_are_refused(text, tmp_path):
     with pytest.raises(Killed):
-        make(text, tmp_path / "out.tsv", Shouter(2))
+        make(text, tmp_path / "out.tsv", shouter(2))
     with pytest.raises(ValueError, match="was made with model abc, not xyz"):
         make(text, tmp_path / "out.tsv", settings={"model": "xyz"})
     with pytest.raises(ValueError, match="the first 6 lines of the input are not those"):
@@ -130,7 +119,7 @@ def test_a_second_process_takes_part_in_every_chunk_and_writes_nothing(text, tmp
     """Two threads stand for two processes that exchange their objects and meet at every chunk."""
     if stopped:
         with pytest.raises(Killed):
-            make(text, tmp_path / "out.tsv", Shouter(2))
+            make(text, tmp_path / "out.tsv", shouter(2))
     barrier, rank, slots = threading.Barrier(2, timeout=20), threading.local(), [None, None]
 
     def gather(value):

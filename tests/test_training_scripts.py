@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from toy import write_recipe
 from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
@@ -32,25 +33,7 @@ def run(script: str, *arguments: object, check: bool = True) -> subprocess.Compl
 @pytest.fixture(scope="module")
 def recipe_file(tmp_path_factory) -> Path:
     """A recipe of a 2-1 model for six updates, on files of 300 pairs."""
-    folder = tmp_path_factory.mktemp("scripts")
-    for split, pairs in phrasebook(300, 20, 20).items():
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    recipe = {
-        "output_dir": str(folder / "run"),
-        "data": {"root": str(folder), "cache_dir": str(folder / "cache")}
-        | {split: {"source": f"{split}.en", "target": f"{split}.de"} for split in ("train", "valid", "test")},
-        "tokenizer": {"vocab_size": 400},
-        "model": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0.1, "max_position_embeddings": 128},
-        "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 2, "eval_strategy": "steps"}
-        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
-        | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5},
-        "evaluation": {"average_last": 5, "num_beams": 2},
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return path
+    return write_recipe(tmp_path_factory.mktemp("scripts"))
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,14 @@
 
 import math
 import random
+from collections.abc import Callable
+from pathlib import Path
 
+import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
+from admin_nmt.phrasebook import phrasebook
 from admin_nmt.tokenization import train_tokenizer
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]
@@ -47,6 +51,47 @@ def with_lengths(rows: list[dict]) -> Dataset:
     """A dataset of these rows with the columns of lengths."""
     lengths = [{"source_length": len(row["input_ids"]), "target_length": len(row["labels"])} for row in rows]
     return Dataset.from_list([row | length for row, length in zip(rows, lengths, strict=True)])
+
+
+def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None, training: dict | None = None) -> Path:
+    """A recipe of a 2-1 model for six updates, beside its files of 300 pairs and `held_out` for each evaluation set."""
+    for split, pairs in phrasebook(300, held_out, held_out).items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    sizes = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    recipe = {
+        "output_dir": str(folder / "run"),
+        "data": {"root": str(folder), "cache_dir": str(folder / "cache")}
+        | {split: {"source": f"{split}.en", "target": f"{split}.de"} for split in ("train", "valid", "test")},
+        "tokenizer": {"vocab_size": 400},
+        "model": sizes | heads | {"dropout": 0.1, "max_position_embeddings": 128} | (model or {}),
+        "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 2, "eval_strategy": "steps"}
+        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
+        | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5}
+        | (training or {}),
+        "evaluation": {"average_last": 5, "num_beams": 2},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return path
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the library may catch it."""
+
+
+class KilledAfter:
+    """Writes each line as `rewrite` does; after `limit` calls it is killed."""
+
+    def __init__(self, rewrite: Callable[[str], str], limit: int | None = None) -> None:
+        self.rewrite, self.limit, self.calls = rewrite, limit, 0
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        if self.calls == self.limit:
+            raise Killed
+        self.calls += 1
+        return [self.rewrite(line) for line in lines]
 
 
 class StopAfter(TrainerCallback):
