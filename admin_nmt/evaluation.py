@@ -22,8 +22,9 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
     for column in ("source_length", "target_length"):
         if column not in dataset.column_names:
             raise ValueError(f"the dataset has no column {column!r}; tokenise it with admin_nmt.data")
-    columns = dataset.with_format("numpy", columns=["source_length", "target_length"])[:]
-    return columns["source_length"], columns["target_length"]
+    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
+    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
+    return table["source_length"].to_numpy(), table["target_length"].to_numpy()
 
 
 def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096, progress: bool = False) -> float:

@@ -118,7 +118,7 @@ def test_the_first_updates_of_a_recipe(path, launcher, recipe_file, tmp_path):
         "lr_scheduler_type",
         "weight_decay",
         "max_grad_norm",
-        "gradient_checkpointing",
+        "activation_checkpointing",
     )
     training = {name: recipe.training[name] for name in kept if name in recipe.training}
     small["training"] = training | {"max_tokens": 256, "warmup_steps": 10, "max_steps": 20, "save_strategy": "no"}

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import yaml
 
 from admin_nmt.parallel_text import read_lines
 from admin_nmt.shards import available_cores
 from cli import parse, run
 
-LAUNCH = time.time()
+LAUNCH = psutil.Process().create_time()  # when the interpreter started
 LANGUAGES = ("en", "de")
 
 
