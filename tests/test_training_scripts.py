@@ -46,6 +46,10 @@ def test_train_leaves_a_stock_model_and_results(finished):
     folder, printed = finished
     results = json.loads((folder / "results.json").read_text())
     assert results["test_sentences"] == 20
+    decoding = results["decoding"]
+    assert decoding["sentences_per_second"] > 0 and decoding["processes"] == 1
+    card = (folder / "standard" / "README.md").read_text()
+    assert f"Speed: {decoding['sentences_per_second']:.0f} sentences a second, the test set in batches, on " in card
     assert results["test"]["bleu_signature"] in printed
     assert "ω (profiled), encoder: 1.00" in printed
     assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"

@@ -2,9 +2,12 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate import PartialState
 from datasets import Dataset
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
@@ -15,6 +18,7 @@ from admin_nmt.exporting import ExportError, FoldingError, export_standard
 from admin_nmt.metrics import score, tokenized_bleu
 from admin_nmt.sharding import load_weights
 from admin_nmt.tokenization import load_tokenizers
+from facts import device_name
 from recipe import Recipe, say
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
@@ -90,8 +94,10 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
-    references = test["target"][:]
-    translations = Translator.from_pretrained(model).translate(test["source"][:], progress=True)
+    references, translator = test["target"][:], Translator.from_pretrained(model)
+    started = time.perf_counter()
+    translations = translator.translate(test["source"][:], progress=True)
+    seconds = time.perf_counter() - started
     for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
         (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = score(translations, references, language)
@@ -103,4 +109,11 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     for row in range(min(3, len(test))):
         say(f"      source      {test[row]['source']}")
         say(f"      translation {translations[row]}\n      reference   {references[row]}")
-    return {"test": scores, "test_sentences": len(references)}
+    return {"test": scores, "test_sentences": len(references), "decoding": decoding_facts(translator, test, seconds)}
+
+
+def decoding_facts(translator: Translator, test: Dataset, seconds: float) -> dict[str, Any]:
+    """How fast the test set was translated, by all processes together."""
+    facts = {"sentences_per_second": len(test) / seconds, "device": device_name(translator.device)}
+    facts["processes"] = PartialState().num_processes
+    return facts | ({"threads": torch.get_num_threads()} if translator.device.type == "cpu" else {})
