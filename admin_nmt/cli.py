@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from errno import ENOSPC
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -53,6 +54,11 @@ USER_ERRORS = (
 
 def describe(error: BaseException) -> str:
     """What went wrong, as one line."""
+    safetensors_full = isinstance(error, SafetensorError) and "No space left" in str(error)  # it has no errno
+    if safetensors_full or getattr(error, "errno", None) == ENOSPC:
+        where = getattr(error, "filename", None)
+        full = f"the disk of {where} is full" if where else "the disk is full"
+        return f"{full}: make room, or choose another folder, and give the same command again"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, torch.OutOfMemoryError):

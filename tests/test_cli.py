@@ -8,18 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from errno import ENOSPC
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from toy import random_texts, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt import cli as cli_module
-from admin_nmt.cli import app
+from admin_nmt.cli import app, describe
 from admin_nmt.data import load_parallel
 from admin_nmt.evaluation import evaluate_translator
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
@@ -444,3 +446,17 @@ def test_a_closed_pipe_ends_quietly(model):
     assert process.wait() == 141
     assert "Traceback" not in stderr
     assert "BrokenPipe" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (OSError(ENOSPC, "No space left on device"), "the disk is full: make room"),
+        (OSError(ENOSPC, "No space left on device", "/runs/x.bin"), "the disk of /runs/x.bin is full: make room"),
+        (SafetensorError("Error: IoError: No space left on device (os error 28)"), "the disk is full: make room"),
+        (OSError("checkpoint-2: (No space left on device); the last is checkpoint-1"), "checkpoint-2: (No space left"),
+        (FileNotFoundError(2, "No such file or directory", "/runs/y"), "/runs/y: No such file or directory"),
+    ],
+)
+def test_errors_of_the_system_are_told_in_words(problem, told):
+    assert describe(problem).startswith(told)
