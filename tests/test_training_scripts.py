@@ -88,6 +88,12 @@ def test_recipes_name_fields_that_exist(path):
     assert f"training/recipes/{path.name}" in path.read_text()
 
 
+def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
+    overrides = ["--training.eval_strategy", "no", "--training.early_stopping_patience", "null"]
+    training = load_recipe(recipe_file, [*overrides, "--training.metric_for_best_model", "null"]).training
+    assert training["eval_strategy"] == "no" and training["early_stopping_patience"] is None
+
+
 def test_overrides(recipe_file):
     recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
     assert (recipe.model["variant"], recipe.training["learning_rate"]) == ("pre_ln", 1e-3)

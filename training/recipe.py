@@ -31,6 +31,7 @@ from admin_nmt.parallel_text import TEST_SET
 from admin_nmt.phrasebook import write_phrasebook
 from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 
+STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 BUILTIN = {"phrasebook": write_phrasebook}
 
 Watch = Callable[[str], AbstractContextManager["Step"]]
@@ -137,6 +138,9 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
     if not {"train", "builtin"} & set(values["data"]):
         raise ValueError(f"{path}: data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
     recipe = Recipe(**values)
+    for name in STRATEGIES:
+        if recipe.training.get(name) is False:  # YAML's reading of a bare no
+            recipe.training[name] = "no"
     _check_selection(recipe, path)
     return recipe
 
@@ -144,7 +148,7 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
 def _check_selection(recipe: Recipe, path: str | Path) -> None:
     """Whether early stopping and averaging find what they need."""
     training, average_last = recipe.training, recipe.evaluation.get("average_last", 0)
-    if "early_stopping_patience" in training and not training.get("metric_for_best_model"):
+    if training.get("early_stopping_patience") is not None and not training.get("metric_for_best_model"):
         raise ValueError(f"{path}: training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
     needed = average_last + bool(training.get("load_best_model_at_end"))
     limit = training.get("save_total_limit")
