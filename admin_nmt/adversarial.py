@@ -37,8 +37,8 @@ class AdversarialTrainer(AdminTrainer):
     x are the source's embeddings before their scaling, and δ = δ_0 + η·project(∇ KL(p ‖ p(·|x + δ_0))) with δ_0 drawn
     from N(0, σ²): the direction in which the prediction changes fastest. α, η and σ are the arguments
     `adversarial_weight`, `adversarial_step` and `adversarial_noise`. All passes of a batch drop the same units, so that
-    p and q differ by δ alone. Each batch needs two more passes, and its logits exist as a whole: measured on a 4-4 model
-    with 8,000 tokens, an update takes 3.5 times as long.
+    p and q differ by δ alone. Each batch needs two more passes, and its logits exist as a whole: on a 4-4 model with a
+    vocabulary of 8,000 an update took 3.5 times as long.
 
     Raises:
         ValueError: the model is a stock one, or trains in half precision, in which δ_0 is lost.

@@ -60,8 +60,36 @@ def train_tokenizer(
         show_progress=True,
     )
     backend.train_from_iterator(texts, trainer, length=text_count)
+    return _as_fast(_with_special_tokens(backend, tags), tags, max_length)
+
+
+def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTrainedTokenizerBase:
+    """A tokenizer of `train_tokenizer` with tags besides, in front of `<pad>`; all pieces keep their ids.
+
+    Raises:
+        ValueError: the tokenizer lacks a tag and is of another origin.
+    """
+    missing = [tag for tag in tags if tag not in tokenizer.get_vocab()]
+    if not missing:
+        return tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id != len(tokenizer) - 1:
+        raise ValueError(
+            f"the tag {missing[0]} is no token of the vocabulary, which we did not make: train a new one"
+        )
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    pieces = [piece for piece in model["vocab"] if piece != PAD]
+    vocabulary = {piece: model["vocab"][piece] for piece in pieces} | {
+        tag: len(pieces) + number for number, tag in enumerate(missing)
+    }
+    backend = Tokenizer(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
+    known = [token for token in tokenizer.all_special_tokens if token not in (EOS, UNK, PAD)]
+    every = [*known, *missing]
+    return _as_fast(_with_special_tokens(backend, every), every, tokenizer.model_max_length)
+
+
+def _as_fast(backend: Tokenizer, tags: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
-        tokenizer_object=_with_special_tokens(backend, tags),
+        tokenizer_object=backend,
         eos_token=EOS,
         unk_token=UNK,
         pad_token=PAD,

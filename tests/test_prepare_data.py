@@ -63,10 +63,12 @@ def test_a_wrong_number_of_processes_is_one_line(recipe_file):
     assert "Traceback" not in result.stderr
 
 
-def test_a_tokenizer_without_the_tag_is_refused(recipe_file, tmp_path):
-    save_tokenizers(tmp_path / "other", train_tokenizer(random_texts(60), 300))
+def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):
+    other = str(tmp_path / "other")
+    save_tokenizers(other, train_tokenizer(random_texts(60), 300))
+    assert len(prepare(load_recipe(recipe_file, ["--tokenizer.path", other])).source_tokenizer) == 301
     with pytest.raises(ValueError, match="the tag <bt> is no token of the source vocabulary"):
-        prepare(load_recipe(recipe_file, ["--tokenizer.path", str(tmp_path / "other")]))
+        prepare(load_recipe(recipe_file, ["--tokenizer.path", "null", "--model.from_pretrained", other]))
 
 
 def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp_path):

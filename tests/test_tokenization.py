@@ -5,7 +5,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
 
 from admin_nmt import AdminConfig
@@ -15,6 +15,7 @@ from admin_nmt.tokenization import (
     load_tokenizers,
     save_tokenizers,
     train_tokenizer,
+    with_tags,
 )
 
 LINES = [f"The {size} dog has {n} bones. Der Hund hat {n} Knochen." for size in ("small", "big") for n in range(100)]
@@ -162,6 +163,26 @@ def test_separate_vocabularies(tokenizer, tmp_path):
     save_tokenizers(tmp_path, tokenizer)
     source, target = load_tokenizers(tmp_path)
     assert source is target and len(source) == 300
+
+
+def test_tags_join_a_vocabulary(tokenizer, tmp_path):
+    tagged = with_tags(with_tags(tokenizer, ["<bt>"]), ["<bt>", "<web>"])
+    save_tokenizers(tmp_path, tagged)
+    tagged, _ = load_tokenizers(tmp_path)
+    size = len(tokenizer)
+    assert len(tagged) == size + 2 and tagged.pad_token_id == size + 1
+    assert tagged.convert_tokens_to_ids(["<bt>", "<web>"]) == [size - 1, size]
+    for text in (*AWKWARD, *LINES[:5], "<bt> <web>"):
+        assert tagged(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert tagged.decode([size - 1, *tokenizer("a dog")["input_ids"]], skip_special_tokens=True) == "a dog"
+    assert with_tags(tagged, ["<web>"]) is tagged
+
+
+def test_tags_for_a_vocabulary_of_another_kind(tokenizer):
+    backend = Tokenizer(models.BPE(vocab={"<pad>": 0, "a": 1, "</s>": 2}, merges=[]))
+    other = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    with pytest.raises(ValueError, match="the tag <bt> is no token of the vocabulary"):
+        with_tags(other, ["<bt>"])
 
 
 def test_check_tokenizer(tokenizer):

@@ -29,7 +29,7 @@ from admin_nmt.evaluation import pair_lengths
 from admin_nmt.mixing import Corpus, mix
 from admin_nmt.parallel_text import TEST_SET
 from admin_nmt.phrasebook import write_phrasebook
-from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
+from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 
 STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 BUILTIN = {"phrasebook": write_phrasebook}
@@ -264,11 +264,16 @@ def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
 def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
     """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     settings = recipe.tokenizer
-    existing = settings.get("path", recipe.model.get("from_pretrained"))
-    if existing is not None:
-        return load_tokenizers(existing)
-    vocab_size, joint = settings.get("vocab_size", 8000), settings.get("joint", True)
+    start = recipe.model.get("from_pretrained")
+    existing = settings.get("path") or start
     tags = sorted({corpus.share.tag for corpus in training if corpus.share.tag is not None})
+    if existing is not None:
+        source, target = load_tokenizers(existing)
+        if start is not None:  # whose embeddings have no room for tags
+            return source, target
+        tagged = with_tags(source, tags)
+        return tagged, tagged if target is source else with_tags(target, tags)  # which both end with <pad>
+    vocab_size, joint = settings.get("vocab_size", 8000), settings.get("joint", True)
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
     folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
     with FileLock(folder.with_suffix(".lock")):
