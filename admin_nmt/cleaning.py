@@ -99,10 +99,14 @@ def clean(
         if not counts.exists():
             verdicts = _verdicts(judged, options)
             indices = np.flatnonzero(verdicts == _KEPT).astype(np.uint64)
+            if dataset._indices is not None:  # rows of the table, of which the dataset is a selection
+                indices = dataset._indices.column(0).to_numpy()[indices]
             write_arrow(kept, [{"indices": indices}], _INDICES)
             tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
             names = ("total", *FILTERS, "kept")
-            counts.write_text(json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
+            temporary = counts.with_suffix(".tmp")
+            temporary.write_text(json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
+            temporary.replace(counts)  # it stands for the whole step
     indices_table = MemoryMappedTable.from_file(str(kept))
     return Dataset(dataset.data, indices_table=indices_table, fingerprint=key), json.loads(counts.read_text())
 

@@ -116,6 +116,8 @@ def clean_corpora(
     cleaning = CleaningOptions(**_cleaning(spec))
     options: dict[str, Any] = {"cache_dir": cache_dir, "num_proc": num_proc}
     held_out = concatenate_datasets(list(evaluation.values())) if evaluation else None
+    if held_out is not None and cleaning.normalize:  # to find its sentences in text that was rewritten, and as they are
+        held_out = concatenate_datasets([held_out, rewrite(held_out, ["normalize"], languages, **options)])
     cleaned, total = [], dict[str, int]()
     for corpus in training:
         if looks_segmented(corpus.pairs) and not corpus.share.detokenize:

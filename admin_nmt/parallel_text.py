@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -72,6 +73,10 @@ def load_parallel(
             f"the source has {len(sources)} files ({sources[0]} ... {sources[-1]}) and the target {len(targets)} "
             f"({targets[0]} ... {targets[-1]}); give pairs of files"
         )
+    patterns = isinstance(source, str | Path) and isinstance(target, str | Path) and len(sources) > 1
+    for one, other in zip(sources, targets, strict=True) if patterns else ():
+        if _numbers(one) != _numbers(other):
+            raise ValueError(f"the files {one} and {other} would be paired, but their numbers differ; is one missing?")
     if len(sources) == 1:
         return load(sources[0], targets[0], num_proc=num_proc)
     files = list(zip(sources, targets, strict=True))
@@ -88,6 +93,11 @@ def _files(given: Files) -> list[str | Path]:
     if not given:
         raise ValueError("a corpus is an empty list of files; name at least one")
     return list(given)
+
+
+def _numbers(file: Any) -> list[str]:
+    """Those in a file's name, which number a shard."""
+    return re.findall(r"\d+", Path(file).name)
 
 
 def _load_and_count(load: Callable[..., Dataset], files: Sequence[tuple[Any, Any]], index: int) -> int:

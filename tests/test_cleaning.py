@@ -120,6 +120,21 @@ def test_options_without_sense_are_refused(field, value):
         CleaningOptions(**{field: value})
 
 
+def test_a_selection_of_rows_is_cleaned_as_such():
+    pairs = dataset([(f"s {n}", f"t {n}") for n in range(10)])
+    kept, counts = clean(pairs.select([9, 3, 3, 5]), CleaningOptions())
+    assert kept["source"][:] == ["s 9", "s 3", "s 5"]
+    assert counts["duplicate"] == 1
+
+
+def test_an_interrupted_tally_is_made_again(tmp_path):
+    pairs = dataset([("a", "b"), ("c", "c")])
+    _, counts = clean(pairs, CleaningOptions(), cache_dir=tmp_path)
+    (path,) = tmp_path.glob("*/counts.json")
+    path.rename(path.with_suffix(".tmp"))
+    assert clean(pairs, CleaningOptions(), cache_dir=tmp_path)[1] == counts
+
+
 def test_counts_are_lines_with_shares():
     text = format_counts({"total": 4000, "copy": 1, "kept": 3999})
     assert [line.split() for line in text.splitlines()] == [

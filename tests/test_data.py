@@ -99,6 +99,14 @@ def test_normalising_rewrites_the_training_text_alone(recipe, tmp_path):
     assert pairs_of(evaluation["valid"]) == [("“so”", "„so“")]
 
 
+def test_held_out_pairs_are_found_in_text_that_was_normalised(recipe, tmp_path):
+    (tmp_path / "train.tsv").write_text('“so” it is\t„so“ ist es\na plain one\tein gewöhnlicher\n"b"\t"b!"\n')
+    (tmp_path / "valid.tsv").write_text('“so” it is\t„so“ ist es\n"b"\t"b!"\n')
+    (train,), _, counts = load(recipe | {"cleaning": {"normalize": True}}, tmp_path / "cache")
+    assert pairs_of(train) == [("a plain one", "ein gewöhnlicher")]
+    assert counts["held out"] == 2
+
+
 def test_text_that_went_through_bpe_is_refused_or_restored(recipe, tmp_path):
     (tmp_path / "train.tsv").write_text("don &apos;t re@@ start 1 @-@ 2 .\tfang neu an !\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"data\.train: its text went through BPE"):

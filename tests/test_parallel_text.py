@@ -58,6 +58,13 @@ def test_a_corpus_in_several_files(write, load, tmp_path, pattern):
     assert load(*given) == [(f"en {n}", f"de {n}") for n in (0, 1, 1, 2, 2, 2)]
 
 
+def test_shards_that_a_pattern_would_pair_wrongly(write, load, tmp_path):
+    for name in ("x-1.en", "x-2.en", "x-1.de", "x-3.de"):
+        write(name, "x\n")
+    with pytest.raises(ValueError, match=r"x-2\.en and .*x-3\.de would be paired, but their numbers differ"):
+        load(f"{tmp_path}/*.en", f"{tmp_path}/*.de")
+
+
 def test_shards_that_disagree_are_named(write, load, tmp_path):
     for name, count in (("a.en", 2), ("a.de", 2), ("b.en", 3), ("b.de", 4), ("c.en", 1)):
         write(name, "x\n" * count)

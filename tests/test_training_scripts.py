@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig
 from admin_nmt.cli import app
 from admin_nmt.phrasebook import phrasebook
-from recipe import load_recipe
+from recipe import claim_folder, load_recipe
 
 TRAINING = Path(__file__).parents[1] / "training"
 RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
@@ -94,6 +94,35 @@ def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
     assert training["eval_strategy"] == "no" and training["early_stopping_patience"] is None
 
 
+def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
+    """A first attempt that failed at its data, a recipe cut off by a full disk, or a user's own one stop nobody."""
+    claimed = tmp_path / "run" / "recipe.yaml"
+    wrong = run("train.py", recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", check=False)
+    assert "x.en: No such file" in wrong.stderr and claimed.exists()
+    for content in (claimed.read_text(), "", "data: {train: {source: x.en}}\n", "a: [\n"):
+        claimed.write_text(content)
+        claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path / "run")]))
+        assert yaml.safe_load(claimed.read_text())["data"]["train"]["source"] != "x.en"
+
+
+def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
+    place = ["--output_dir", str(tmp_path)]
+    claim_folder(load_recipe(recipe_file, place))
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    for moved in (["--data.cache_dir", "x"], ["--training.max_steps", "77"], ["--evaluation.num_beams", "2"]):
+        claim_folder(load_recipe(recipe_file, [*place, *moved]))
+    for field, value in (("training.max_tokens", "99"), ("training.seed", "5"), ("data.max_length", "9")):
+        with pytest.raises(ValueError, match=f"were trained with {field} .*{value}: choose another output_dir"):
+            claim_folder(load_recipe(recipe_file, [*place, f"--{field}", value]))
+
+
+@pytest.mark.parametrize("value", ["null", "3", "[a.en, 3]"])
+def test_a_corpus_without_a_file_is_named(recipe_file, value):
+    with pytest.raises(ValueError, match=r"data\.train\.target holds .*; name a file"):
+        load_recipe(recipe_file, ["--data.train.target", value, "--data.root", "x"])
+
+
 def test_overrides(recipe_file):
     recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
     assert (recipe.model["variant"], recipe.training["learning_rate"]) == ("pre_ln", 1e-3)
@@ -162,8 +191,9 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
         time.sleep(0.05)
     process.kill()
     process.wait()
-    changed = run("train.py", recipe_file, *overrides, "--model.variant", "pre_ln", check=False)
-    assert "other settings of model" in changed.stderr
+    for field, value in (("model.variant", "pre_ln"), ("training.learning_rate", "1e-4")):
+        changed = run("train.py", recipe_file, *overrides, f"--{field}", value, check=False)
+        assert f"its checkpoints were trained with {field} " in changed.stderr
     printed = run("train.py", recipe_file, *overrides).stdout
     assert f"going on from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30

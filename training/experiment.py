@@ -2,7 +2,8 @@
 
     python training/experiment.py training/grids/multi30k-default-admin.yaml --data.root path/to/multi30k --jobs 2
     python training/experiment.py training/grids/multi30k-default-admin.yaml --tables
-    python training/experiment.py GRID.yaml --launch "accelerate launch --num_processes 8" --training.max_steps 1000
+    python training/experiment.py GRID.yaml --training.max_steps 1000 \\
+        --launch "accelerate launch --config_file training/accelerate/ddp.yaml --num_processes 8"
 
 Every run is a process of its own, `train.py` with its output in OUTPUT_DIR/CELL-seedK/train.log. The same command goes
 on where an interrupted one stopped: runs that ended, also those that diverged, are left as they are, others continue

@@ -31,6 +31,9 @@ from admin_nmt.parallel_text import TEST_SET
 from admin_nmt.phrasebook import write_phrasebook
 from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 
+# The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
+RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
+MOVABLE = ("root", "cache_dir")
 STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 BUILTIN = {"phrasebook": write_phrasebook}
 
@@ -135,6 +138,11 @@ def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
     for split in set(SPLITS) & set(values["data"]):
         for corpus in _as_list(values["data"][split]):
             _check_mapping(corpus, f"{path}: data.{split}")
+            for side in {"source", "target"} & set(corpus):
+                if not corpus[side] or not all(isinstance(file, str) for file in _as_list(corpus[side])):
+                    raise ValueError(
+                        f"{path}: data.{split}.{side} holds {corpus[side]!r}; name a file, or a list of them"
+                    )
     if not {"train", "builtin"} & set(values["data"]):
         raise ValueError(f"{path}: data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
     recipe = Recipe(**values)
@@ -364,16 +372,48 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
 
 
 def claim_folder(recipe: Recipe) -> None:
-    """Leave the recipe in its output folder; refuse to go on there with other data, another tokenizer or model."""
-    path = Path(recipe.output_dir) / "recipe.yaml"
-    if path.exists():
-        earlier = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
-        for section in ("data", "tokenizer", "model"):
-            if earlier[section] != getattr(recipe, section):
-                raise ValueError(
-                    f"{path.parent} holds a run with other settings of {section}: choose another output_dir"
-                )
-    if PartialState().is_main_process:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(asdict(recipe), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    """Leave the recipe in its output folder; refuse to go on from checkpoints of other data, model or optimizer.
+
+    Raises:
+        ValueError: naming the first field that differs.
+    """
+    folder = Path(recipe.output_dir)
+    path, values = folder / "recipe.yaml", asdict(recipe)
+    earlier = _read_claim(path)
+    if earlier is not None and complete_checkpoints(folder):
+        for name, (old, new) in _differences(earlier, values).items():
+            raise ValueError(
+                f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
+                f"{reprlib.repr(new)}: choose another output_dir"
+            )
+    PartialState().wait_for_everyone()  # all have read it
+    if PartialState().is_main_process and earlier != values:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / "recipe.yaml.tmp"
+        temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        temporary.replace(path)
     PartialState().wait_for_everyone()
+
+
+def _read_claim(path: Path) -> dict[str, Any] | None:
+    """The recipe that a run left with all its sections, None if there is none or only a part of it."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
+        return asdict(Recipe(**values))
+    except (FileNotFoundError, yaml.YAMLError, TypeError):
+        return None
+
+
+def _differences(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Fields, with both values, that a resumed run cannot change: a checkpoint keeps what they have made."""
+    defaults = {f.name: f.default for f in fields(AdminTrainingArguments)}
+    differing = {}
+    for section in ("data", "tokenizer", "model", "training"):
+        old, new = earlier[section], now[section]
+        names = RESUMED if section == "training" else [name for name in (*old, *new) if name not in MOVABLE]
+        for name in names:
+            default = defaults.get(name) if section == "training" else None
+            pair = old.get(name, default), new.get(name, default)
+            if pair[0] != pair[1]:
+                differing[f"{section}.{name}"] = pair
+    return differing

@@ -2,7 +2,7 @@
 
     python training/train.py training/recipes/phrasebook.yaml
     python training/train.py training/recipes/multi30k-en-de-18-6.yaml --training.max_steps 100 --output_dir runs/try
-    accelerate launch --num_processes 2 training/train.py training/recipes/phrasebook.yaml
+    accelerate launch --config_file training/accelerate/ddp.yaml --num_processes 2 training/train.py RECIPE.yaml
 
 A run that was interrupted goes on from its last checkpoint when the same command is given again.
 """
@@ -54,7 +54,10 @@ def main() -> None:
     recipe = load_recipe(sys.argv[1], sys.argv[2:])
     folder = Path(recipe.output_dir)
     if (folder / "results.json").exists() and json.loads((folder / "results.json").read_text())["status"] == "finished":
-        sys.exit(f"{folder} holds a finished run: remove it, or choose another folder with --output_dir")
+        sys.exit(
+            f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
+            "delete its results.json and raise training.max_steps"
+        )
     start_processes()
     claim_folder(recipe)
     say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
