@@ -43,7 +43,12 @@ def translate_file(
         output: an open file; at the end it takes its final name.
         chunk_size: lines that are translated together.
         progress: show a progress bar.
+
+    Raises:
+        ValueError: `chunk_size` is less than 1, or the finished lines are of other sources.
     """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size is {chunk_size}: give at least 1")
     lines = iter(lines)
     output.skip_finished(lines)
     with tqdm(desc="lines", unit="line", initial=output.lines, leave=False, disable=not progress) as bar:
@@ -57,8 +62,8 @@ class PartialFile:
     """A file of translations that is written in chunks under a temporary name, and survives SIGKILL in between.
 
     `OUTPUT.partial` holds the finished lines in order, `OUTPUT.partial.json` the settings, the number of finished lines
-    and bytes, and the hash of their sources. What was written behind the last recorded chunk is cut off on opening.
-    Where no chunk was finished, closing leaves neither file behind.
+    and bytes, and the hash of their sources; it is there before the first line is written. What was written behind the
+    last recorded chunk is cut off on opening. Where no chunk was finished, closing leaves neither file behind.
 
     Args:
         output: the file to write in the end; one that exists is replaced then.
@@ -85,6 +90,8 @@ class PartialFile:
             self._lock()
             if self.file.tell():
                 self._resume()
+            else:
+                self._write_record()
         except BaseException:
             self.file.close()
             raise
@@ -150,6 +157,9 @@ class PartialFile:
             self._count(line)
         self.lines += len(sources)
         self.bytes += len(data)
+        self._write_record()
+
+    def _write_record(self) -> None:
         record = {
             "settings": self.settings,
             "lines": self.lines,

@@ -51,6 +51,43 @@ def test_goes_on_after_a_stop(tmp_path, limit):
     assert leftovers(tmp_path) == ["out"]
 
 
+def killed_before_the_first_record(output: Path) -> None:
+    """What SIGKILL leaves behind while the first chunk is on its way to the disk."""
+    with PartialFile(output, SETTINGS) as file:
+        record = file.record.read_text()
+    output.with_name("out.partial").write_text("half of a chu")
+    output.with_name("out.partial.json").write_text(record)
+
+
+def test_goes_on_after_a_kill_within_the_first_chunk(tmp_path):
+    killed_before_the_first_record(tmp_path / "out")
+    assert run(tmp_path / "out", LINES).calls == 4
+    assert (tmp_path / "out").read_text() == TRANSLATED
+    assert leftovers(tmp_path) == ["out"]
+
+
+def test_the_first_chunk_has_settings_too(tmp_path):
+    killed_before_the_first_record(tmp_path / "out")
+    with pytest.raises(ValueError, match="made with num_beams 5, not 1"):
+        run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1})
+
+
+def test_a_record_without_lines_binds_nobody(tmp_path):
+    """A kill right after the start, before anything was written."""
+    with PartialFile(tmp_path / "out", SETTINGS) as file:
+        record = file.record.read_text()
+    (tmp_path / "out.partial").touch()
+    (tmp_path / "out.partial.json").write_text(record)
+    assert run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1}).calls == 4
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_chunks_of_no_lines_are_refused(tmp_path, size):
+    with pytest.raises(ValueError, match=f"chunk_size is {size}: give at least 1"):
+        run(tmp_path / "out", LINES, size=size)
+    assert leftovers(tmp_path) == []
+
+
 @given(st.lists(st.text(), max_size=12), st.integers(0, 4), st.binary(max_size=9))
 def test_any_lines_any_stop_any_rest(tmp_path_factory, lines, limit, rest):
     """Sources with odd characters; a stop, and half of a chunk behind the last recorded one."""
