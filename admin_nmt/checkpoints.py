@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from transformers.trainer import TRAINER_STATE_NAME
@@ -25,6 +26,22 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
         if number and _is_json(path / TRAINER_STATE_NAME):
             steps[int(number[1])] = path
     return [steps[step] for step in sorted(steps)]
+
+
+def settle_best_checkpoint(checkpoint: Path) -> None:
+    """Point a checkpoint's state to the best one beside it if the run was moved since; the Trainer would forget it."""
+    path = checkpoint / TRAINER_STATE_NAME
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    best = state.get("best_model_checkpoint")
+    if best is None or Path(best).is_dir():
+        return
+    moved = checkpoint.parent / Path(best).name
+    if moved.is_dir():
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(
+            json.dumps(state | {"best_model_checkpoint": str(moved)}, indent=2) + "\n", encoding="utf-8"
+        )
+        temporary.replace(path)
 
 
 @contextmanager

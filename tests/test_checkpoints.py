@@ -1,5 +1,6 @@
 """Which checkpoints of a run count, and what a full disk leaves of them."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ import torch
 from distributed_worker import SAVED, UPDATES, new_trainer
 from toy import StopAfter
 
-from admin_nmt.checkpoints import checkpoint_being_written, complete_checkpoints
+from admin_nmt.checkpoints import checkpoint_being_written, complete_checkpoints, settle_best_checkpoint
 
 
 def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:
@@ -76,3 +77,14 @@ def test_a_full_disk_leaves_the_checkpoint_before(missing: str, small_disk: Path
     straight.train()
     assert resumed.state.global_step == UPDATES
     torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("best", "settled"), [("away/checkpoint-1", "checkpoint-1"), ("away/checkpoint-9", None)])
+def test_the_best_checkpoint_of_a_run_that_was_moved(tmp_path, best, settled):
+    for step in (1, 2):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    path = tmp_path / "checkpoint-2" / "trainer_state.json"
+    path.write_text(json.dumps({"best_model_checkpoint": best, "global_step": 2}))
+    settle_best_checkpoint(path.parent)
+    expected = best if settled is None else str(tmp_path / settled)
+    assert json.loads(path.read_text()) == {"best_model_checkpoint": expected, "global_step": 2}

@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from math import log
 from pathlib import Path
 
 import pytest
 import yaml
+from datasets import Dataset, concatenate_datasets
 
 from admin_nmt import AdminConfig
 from experiment import cores, run_all
 from grid import Grid, load_grid
-from tables import spread, write_tables
-from unigram import unigram_nll
+from tables import line_of, spread, write_tables
+from unigram import target_counts, unigram_nll
 
 TRAINING = Path(__file__).parents[1] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
@@ -125,6 +127,13 @@ def test_the_last_override_wins(recipe_file, tmp_path):
         ({"cells": {"a": {"model.layers": 3}}}, r"grid\.yaml: cell a: .*unknown field model.layers"),
         ({"cells": {"a": {"data.root": "x"}}}, "cell a changes data.root; cells compare models on the same data"),
         ({"sedes": [1]}, r"grid\.yaml: a grid has the fields cells, note"),
+        ({"cells": ["a", "b"]}, r"grid\.yaml: cells holds \['a', 'b'\]; write names"),
+        ({"cells": {"a": 3}}, "cells holds"),
+        ({"cells": None}, "cells is empty"),
+        ({"overrides": [1]}, "overrides holds"),
+        ({"seeds": 3}, "seeds holds 3; write a list"),
+        ({"seeds": []}, r"seeds holds \[\]"),
+        ({"seeds": [1, 1]}, "name each once"),
     ],
 )
 def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
@@ -133,6 +142,31 @@ def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
     path.write_text(yaml.safe_dump(values | change))
     with pytest.raises(ValueError, match=message):
         load_grid(path)
+
+
+def test_a_cell_may_be_the_recipe_itself(recipe_file, tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\ncells:\n  a:\n")
+    assert [run.name for run in load_grid(path).runs()] == ["a-seed1"]
+
+
+def test_a_run_of_other_settings_is_not_counted(grid):
+    run = next(grid.runs())
+    run.folder.mkdir(parents=True)
+    made = results() | {"recipe": asdict(run.recipe())}
+    (run.folder / "results.json").write_text(json.dumps(made))
+    assert run.results() == made
+    grid.overrides = {"training.learning_rate": 1e-5, "training.max_steps": 9}
+    with pytest.raises(ValueError, match=r"post_ln-seed1 holds a run with training.max_steps -1, and the grid has 9"):
+        run.results()
+    (run.folder / "results.json").write_text("")
+    assert run.results() is None
+
+
+def test_cells_that_differ_in_more_than_depth_are_lines_of_their_own():
+    row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
+    cells = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a--b", "x": "x"}
+    assert {cell: line_of(row | {"cell": cell}) for cell in cells} == cells
 
 
 def test_runs_that_ended_are_left_alone(grid, launch):
@@ -207,7 +241,10 @@ def test_spread():
 
 def test_unigram_nll():
     """Frequencies (1+1, 2+1, 0+1) / 6 of three tokens."""
-    assert unigram_nll([[0, 1], [1]], [[1, 2]], 3) == pytest.approx(-(log(3 / 6) + log(1 / 6)) / 2)
+    train, valid = (Dataset.from_dict({"labels": rows}) for rows in ([[0, 1], [], [1]], [[1, 2]]))
+    train = concatenate_datasets([train, train]).select([0, 1, 5])
+    nll = unigram_nll(target_counts(train, 3), target_counts(valid, 3))
+    assert nll == pytest.approx(-(log(3 / 6) + log(1 / 6)) / 2)
 
 
 @pytest.mark.slow

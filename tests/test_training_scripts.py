@@ -117,6 +117,12 @@ def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
             claim_folder(load_recipe(recipe_file, [*place, f"--{field}", value]))
 
 
+def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
+    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
+    other = run("train.py", recipe_file, "--output_dir", tmp_path, check=False)
+    assert f"{tmp_path}: another process trains there" in other.stderr
+
+
 @pytest.mark.parametrize("value", ["null", "3", "[a.en, 3]"])
 def test_a_corpus_without_a_file_is_named(recipe_file, value):
     with pytest.raises(ValueError, match=r"data\.train\.target holds .*; name a file"):

@@ -64,12 +64,14 @@ def start(run: Run, launch: list[str], threads: int) -> subprocess.Popen:
 
 @contextmanager
 def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[None]:
-    """Stops what is running when this block is left by an interrupt or an error."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Stops what is running when this block is left by an interrupt, a closed terminal or an error."""
+    signals = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    previous = [signal.signal(number, signal.default_int_handler) for number in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in zip(signals, previous, strict=True):
+            signal.signal(number, handler)
         stop([process for process, _ in running.values()])
 
 
@@ -116,7 +118,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the cores")
     parser.add_argument("--tables", action="store_true", help="only write the tables and plots of what is there")
     parser.add_argument("--cells", nargs="+", help="only these cells")
-    parser.add_argument("--seeds", nargs="+", type=int, help="these seeds instead of the grid's")
+    parser.add_argument("--seeds", nargs="+", type=int, help="only these seeds, or others than the grid's")
     parser.add_argument("--launch", default=shlex.quote(sys.executable), help="what starts train.py")
     return parser.parse_known_args()
 
@@ -124,11 +126,13 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
 def main() -> None:
     args, overrides = arguments()
     grid = load_grid(args.grid, overrides)
-    grid.seeds = args.seeds or grid.seeds
+    seeds = args.seeds or grid.seeds
+    grid.seeds = sorted({*grid.seeds, *seeds})  # the tables show what has been run before
     unknown = set(args.cells or []) - set(grid.cells)
     if unknown or args.jobs < 1:
         raise ValueError(f"--cells {min(unknown)}: is not in {args.grid}" if unknown else "--jobs: give at least 1")
-    pending = [run for run in grid.runs() if run.results() is None and (not args.cells or run.cell in args.cells)]
+    wanted = [run for run in grid.runs() if run.seed in seeds and (not args.cells or run.cell in args.cells)]
+    pending = [run for run in wanted if run.results() is None]
     if pending and not args.tables:
         write_unigram(prepare(pending[0].recipe()), grid.output_dir)  # and the caches, before several runs want them
         run_all(grid, pending, args.jobs, shlex.split(args.launch))

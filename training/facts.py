@@ -122,3 +122,12 @@ def write_results(folder: Path, results: dict[str, Any]) -> None:
     temporary = folder / "results.json.tmp"
     temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     temporary.replace(folder / "results.json")
+
+
+def read_results(folder: Path) -> dict[str, Any] | None:
+    """The facts of a run that has ended, None of one that has not, or whose file is damaged."""
+    try:
+        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return results if isinstance(results, dict) else None

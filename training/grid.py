@@ -1,16 +1,22 @@
 """A grid: one YAML file that names a recipe, cells that change some of its fields, and seeds."""
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from recipe import Recipe, RecipeLoader, load_recipe
+from facts import read_results
+from recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
 
 Overrides = Mapping[str, Any]
+COMPARED = {
+    *RESUMED, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "gradient_accumulation_steps",
+    "weight_decay", "max_grad_norm", "adversarial_weight",
+}  # fmt: skip
 
 
 @dataclass
@@ -70,9 +76,19 @@ class Run:
         return load_recipe(self.grid.recipe, self.arguments)
 
     def results(self) -> dict[str, Any] | None:
-        """results.json of the run, None as long as it has not ended."""
-        path = self.folder / "results.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        """results.json of the run, None as long as it has not ended.
+
+        Raises:
+            ValueError: it is of other settings than the grid has now.
+        """
+        results = read_results(self.folder)
+        if results is not None and "recipe" in results:
+            for name, (old, new) in differences(results["recipe"], asdict(self.recipe()), COMPARED).items():
+                raise ValueError(
+                    f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "
+                    "delete it, or give another --output_dir"
+                )
+        return results
 
 
 def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
@@ -89,11 +105,13 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
     known, needed = {f.name for f in fields(Grid)}, {"title", "recipe", "output_dir", "cells", "seeds"}
     if not isinstance(values, dict) or set(values) - known or needed - set(values):
         raise ValueError(f"{path}: a grid has the fields {', '.join(sorted(known))}, and not all of {sorted(needed)}")
+    _check_types(values, path)
     given = _pairs(overrides or [])
     values["recipe"] = path.parent / values["recipe"]
     values["output_dir"] = Path(given.pop("output_dir", values["output_dir"]))
-    values["overrides"] = values.get("overrides", {})
+    values["overrides"] = values.get("overrides") or {}
     for name, cell in values["cells"].items():
+        cell = cell or {}  # the recipe as it is
         data = sorted(key for key in cell if key.split(".")[0] in ("data", "tokenizer", "languages"))
         if data:
             raise ValueError(f"{path}: cell {name} changes {data[0]}; cells compare models on the same data")
@@ -106,6 +124,21 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
         except ValueError as error:
             raise ValueError(f"{path}: cell {run.cell}: {error}") from error
     return grid
+
+
+def _check_types(values: dict[str, Any], path: Path) -> None:
+    for name in ("cells", "overrides"):
+        given = values.get(name) or {}
+        inner = given.values() if name == "cells" and isinstance(given, dict) else []
+        if not isinstance(given, dict) or not all(isinstance(cell, dict | None) for cell in inner):
+            raise ValueError(f"{path}: {name} holds {reprlib.repr(given)}; write names with fields below them")
+    if not values["cells"]:
+        raise ValueError(f"{path}: cells is empty; name at least one")
+    seeds = values["seeds"]
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise ValueError(f"{path}: seeds holds {seeds!r}; write a list of whole numbers, such as [1, 2, 3]")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{path}: seeds holds {seeds}; name each once")
 
 
 def _pairs(overrides: list[str]) -> dict[str, Any]:

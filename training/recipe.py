@@ -4,7 +4,7 @@ import json
 import re
 import reprlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
@@ -17,7 +17,7 @@ import torch
 import yaml
 from accelerate import PartialState
 from datasets import DatasetDict
-from filelock import FileLock
+from filelock import BaseFileLock, FileLock, Timeout
 from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
@@ -34,6 +34,7 @@ from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokeni
 # The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
 RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
 MOVABLE = ("root", "cache_dir")
+_locks: list[BaseFileLock] = []
 STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 BUILTIN = {"phrasebook": write_phrasebook}
 
@@ -374,25 +375,41 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
 def claim_folder(recipe: Recipe) -> None:
     """Leave the recipe in its output folder; refuse to go on from checkpoints of other data, model or optimizer.
 
+    The folder is this process's until it ends, however it ends.
+
     Raises:
-        ValueError: naming the first field that differs.
+        ValueError: naming the first field that differs, or another process trains there.
     """
     folder = Path(recipe.output_dir)
     path, values = folder / "recipe.yaml", asdict(recipe)
     earlier = _read_claim(path)
     if earlier is not None and complete_checkpoints(folder):
-        for name, (old, new) in _differences(earlier, values).items():
+        for name, (old, new) in differences(earlier, values, RESUMED).items():
             raise ValueError(
                 f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
                 f"{reprlib.repr(new)}: choose another output_dir"
             )
     PartialState().wait_for_everyone()  # all have read it
-    if PartialState().is_main_process and earlier != values:
+    if PartialState().is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / "recipe.yaml.tmp"
-        temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        temporary.replace(path)
+        _lock(folder)
+        if earlier != values:
+            temporary = folder / "recipe.yaml.tmp"
+            temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+            temporary.replace(path)
     PartialState().wait_for_everyone()
+
+
+def _lock(folder: Path) -> None:
+    """Held until the process dies: nobody releases it."""
+    lock = FileLock(folder / "lock", is_singleton=True)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ValueError(
+            f"{folder}: another process trains there; wait, or choose another output_dir"
+        ) from error
+    _locks.append(lock)
 
 
 def _read_claim(path: Path) -> dict[str, Any] | None:
@@ -404,13 +421,15 @@ def _read_claim(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _differences(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Fields, with both values, that a resumed run cannot change: a checkpoint keeps what they have made."""
+def differences(
+    earlier: Mapping[str, Any], now: Mapping[str, Any], training: Collection[str]
+) -> dict[str, tuple[Any, Any]]:
+    """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values."""
     defaults = {f.name: f.default for f in fields(AdminTrainingArguments)}
     differing = {}
     for section in ("data", "tokenizer", "model", "training"):
-        old, new = earlier[section], now[section]
-        names = RESUMED if section == "training" else [name for name in (*old, *new) if name not in MOVABLE]
+        old, new = earlier.get(section, {}), now.get(section, {})
+        names = training if section == "training" else [name for name in (*old, *new) if name not in MOVABLE]
         for name in names:
             default = defaults.get(name) if section == "training" else None
             pair = old.get(name, default), new.get(name, default)

@@ -127,6 +127,11 @@ def differ_in_depth(rows: list[Row]) -> bool:
     return len({(row["encoder_layers"], row["decoder_layers"]) for row in rows if row["bleu"] is not None}) > 1
 
 
+def line_of(row: Row) -> str:
+    """The cell without its depth, 18-6: cells that differ in nothing else are one line of the plot."""
+    return row["cell"].replace(f"{row['encoder_layers']}-{row['decoder_layers']}", "").strip("-_ ") or row["variant"]
+
+
 def write_csv(path: Path, rows: list[Row]) -> None:
     """A line a run."""
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -146,7 +151,7 @@ def write_tables(grid: Grid) -> str:
         runs = {cell: [results for run, results in ended if run.cell == cell] for cell in grid.cells}
         plot_cells({cell: seeds for cell, seeds in runs.items() if seeds}, grid.title, folder / "curves.png", unigram)
     if differ_in_depth(rows):
-        plot_depths(rows, grid.title, folder / "depth.png")
+        plot_depths([row | {"line": line_of(row)} for row in rows], grid.title, folder / "depth.png")
     write_csv(folder / "runs.csv", rows)
     text = page(grid, cells, [results for _, results in ended], unigram)
     (folder / "README.md").write_text(text, encoding="utf-8")

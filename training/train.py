@@ -7,7 +7,6 @@
 A run that was interrupted goes on from its last checkpoint when the same command is given again.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
-from admin_nmt.checkpoints import complete_checkpoints
+from admin_nmt.checkpoints import complete_checkpoints, settle_best_checkpoint
 from admin_nmt.divergence import DivergedError
 from cli import run
-from facts import divergence_facts, omega_facts, run_facts, write_results
+from facts import divergence_facts, omega_facts, read_results, run_facts, write_results
 from finish import average_or_best, export, set_search, test_scores, write_cards
 from plot import plot_curve
 from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
@@ -41,6 +40,9 @@ def train(trainer: AdminTrainer, recipe: Recipe) -> None:
     checkpoints = complete_checkpoints(folder)
     if checkpoints:
         say(f"      going on from {checkpoints[-1]}")
+        if trainer.is_world_process_zero():
+            settle_best_checkpoint(checkpoints[-1])
+        trainer.accelerator.wait_for_everyone()
     try:
         trainer.train(resume_from_checkpoint=str(checkpoints[-1]) if checkpoints else None)
     finally:
@@ -53,7 +55,7 @@ def main() -> None:
         sys.exit(__doc__)
     recipe = load_recipe(sys.argv[1], sys.argv[2:])
     folder = Path(recipe.output_dir)
-    if (folder / "results.json").exists() and json.loads((folder / "results.json").read_text())["status"] == "finished":
+    if (read_results(folder) or {}).get("status") == "finished":
         sys.exit(
             f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
             "delete its results.json and raise training.max_steps"

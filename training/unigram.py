@@ -1,33 +1,42 @@
 """The NLL of a model that knows nothing but how often each token occurs: where a run that learns nothing is stuck."""
 
 import json
-import math
-from collections import Counter
-from itertools import chain
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from datasets import Dataset
 
 from recipe import Prepared
 
 FILE = "unigram.json"
+BATCH = 100_000  # pairs that are counted together
+
+Counts = npt.NDArray[np.int64]
 
 
-def unigram_nll(train: list[list[int]], valid: list[list[int]], vocab_size: int) -> float:
+def target_counts(dataset: Dataset, vocab_size: int) -> Counts:
+    """How often each token [vocab_size] occurs in the column `labels`, read from the mapped files in batches."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for table in dataset.with_format("arrow", columns=["labels"]).iter(BATCH):
+        for chunk in table["labels"].chunks:
+            counts += np.bincount(chunk.flatten().to_numpy(), minlength=vocab_size)
+    return counts
+
+
+def unigram_nll(train: Counts, valid: Counts) -> float:
     """Nats per token of `valid` under the frequencies in `train`, every token of the vocabulary counted once more."""
-    counts = Counter(chain.from_iterable(train))
-    total = counts.total() + vocab_size
-    tokens = list(chain.from_iterable(valid))
-    return -sum(math.log((counts[token] + 1) / total) for token in tokens) / len(tokens)
+    log_p = np.log((train + 1) / (train.sum() + len(train)))
+    return -float(valid @ log_p) / int(valid.sum())
 
 
 def write_unigram(prepared: Prepared, folder: Path) -> None:
     """Leave the unigram NLL of the validation set's targets in a folder, if there is a validation set."""
     if "valid" in prepared.data:
-        data = prepared.data
-        labels = [data[split].with_format("numpy", columns=["labels"])["labels"][:] for split in ("train", "valid")]
-        train, valid = ([row.tolist() for row in rows] for rows in labels)
+        size = len(prepared.target_tokenizer)
+        train, valid = (target_counts(prepared.data[split], size) for split in ("train", "valid"))
         folder.mkdir(parents=True, exist_ok=True)
-        nll = unigram_nll(train, valid, len(prepared.target_tokenizer))
-        (folder / FILE).write_text(json.dumps({"valid_nll": nll}) + "\n")
+        (folder / FILE).write_text(json.dumps({"valid_nll": unigram_nll(train, valid)}) + "\n")
 
 
 def read_unigram(folder: Path) -> float | None:
