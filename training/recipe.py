@@ -425,13 +425,14 @@ def differences(
     earlier: Mapping[str, Any], now: Mapping[str, Any], training: Collection[str]
 ) -> dict[str, tuple[Any, Any]]:
     """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values."""
-    defaults = {f.name: f.default for f in fields(AdminTrainingArguments)}
+    kinds: dict[str, Any] = {"model": AdminConfig, "training": AdminTrainingArguments}
+    defaults = {section: {f.name: f.default for f in fields(kind)} for section, kind in kinds.items()}
     differing = {}
     for section in ("data", "tokenizer", "model", "training"):
         old, new = earlier.get(section, {}), now.get(section, {})
         names = training if section == "training" else [name for name in (*old, *new) if name not in MOVABLE]
         for name in names:
-            default = defaults.get(name) if section == "training" else None
+            default = defaults.get(section, {}).get(name)
             pair = old.get(name, default), new.get(name, default)
             if pair[0] != pair[1]:
                 differing[f"{section}.{name}"] = pair
