@@ -41,7 +41,7 @@ class AdversarialTrainer(AdminTrainer):
     vocabulary of 8,000 an update took 3.5 times as long.
 
     Raises:
-        ValueError: the model is a stock one, or trains in half precision, in which δ_0 is lost.
+        ValueError: the model is a stock one, trains in half precision, in which δ_0 is lost, or is sharded.
     """
 
     def __init__(self, model: PreTrainedModel, args: AdminTrainingArguments, **kwargs: Any) -> None:
@@ -54,6 +54,9 @@ class AdversarialTrainer(AdminTrainer):
         kwargs.setdefault("compute_loss_func", LabelSmoothedLoss(config.label_smoothing, excluded))
         kwargs.setdefault("data_collator", Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id))
         super().__init__(model, args, **kwargs)
+        zero = self.accelerator.state.deepspeed_plugin.zero_stage if self.is_deepspeed_enabled else 0
+        if self.is_fsdp_enabled or zero == 3:  # whose weights are whole in the passes of the wrapped model alone
+            raise ValueError("adversarial_weight: cannot train a model that FSDP or ZeRO-3 shards; start with DDP")
 
     def compute_loss(
         self,

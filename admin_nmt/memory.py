@@ -123,8 +123,12 @@ def predict_memory(
         attention: the implementation, such as "sdpa" or "eager"; by default the one that transformers chooses.
 
     Raises:
-        ValueError: the arguments ask for what is not predicted: offloaded activations.
+        ValueError: the arguments ask for what is not predicted: offloaded activations, adversarial training.
     """
+    if args.adversarial_weight:
+        raise ValueError(
+            f"adversarial_weight is {args.adversarial_weight}; the memory of its passes is not predicted, leave it out"
+        )
     with FakeTensorMode(), LiveStorages() as memory:
         model = AdminForConditionalGeneration._from_config(copy.deepcopy(config), attn_implementation=attention).train()
         enable_checkpointing(model, args)

@@ -4,26 +4,39 @@ Where the text is of the target language this is back-translation (Sennrich et a
 is the source side of the training data, sequence-level distillation (Kim and Rush 2016).
 """
 
+import hashlib
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from itertools import chain
+from contextlib import contextmanager, nullcontext
+from itertools import chain, zip_longest
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
-
-from datasets import Dataset
 
 from .cleaning import CleaningOptions, clean
 from .distributed import gather_objects, rank_and_size
 from .file_translation import PartialFile, translate_file
 from .parallel_text import PAIR, read_lines
+from .shards import batched_columns, open_arrow, write_arrow
+from .translator import Translator
 
 Side = Literal["source", "target"]
+
+OVER_LONG = "over-long for the model"
+CUT = f"\0{OVER_LONG}"  # in OUTPUT.partial, where a translation belongs
 
 
 def read_text(files: Sequence[str | Path]) -> Iterator[str]:
     """The lines of several files, one after the other; see [`read_lines`]."""
     return chain.from_iterable(map(read_lines, files))
+
+
+def translate_whole(translator: Translator, lines: Sequence[str]) -> list[str]:
+    """Translations of the lines that the model reads to their end, [`CUT`] for each of the others."""
+    longest = translator.model.config.max_position_embeddings
+    rows = translator.tokenizer(list(lines), truncation=False, verbose=False)["input_ids"]
+    fits = [len(row) <= longest for row in rows]
+    translations = iter(translator.translate([line for line, fit in zip(lines, fits, strict=True) if fit]))
+    return [next(translations) if fit else CUT for fit in fits]
 
 
 class SyntheticFile(PartialFile):
@@ -38,6 +51,7 @@ class SyntheticFile(PartialFile):
 
     Attributes:
         counts: of the pairs that each filter dropped, once the file is finished.
+        cut: lines that `translate_whole` left out.
     """
 
     def __init__(
@@ -52,29 +66,65 @@ class SyntheticFile(PartialFile):
         super().__init__(output, settings)
         self.text, self.generates, self.filters = text, generates, filters
         self.counts: dict[str, int] = {}
+        self.cut = 0
 
-    def pairs(self) -> Iterator[dict[str, str]]:
-        """All pairs as they were generated."""
-        given = "target" if self.generates == "source" else "source"
-        for text, translation in zip(read_text(self.text), _lines(self.partial), strict=True):
-            yield {given: text, self.generates: translation}
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """All pairs, source and target, as they were generated.
+
+        Raises:
+            ValueError: the text is not the one that was translated.
+        """
+        digest = hashlib.sha256()
+        # A missing line counts as a blank one: the digest tells, and so it does if lines were added.
+        for text, translation in zip_longest(read_text(self.text), _lines(self.partial), fillvalue=""):
+            digest.update(text.encode() + b"\n")
+            if translation == CUT:
+                self.cut += 1
+            else:
+                yield (translation, text) if self.generates == "source" else (text, translation)
+        if digest.digest() != self.digest.digest():
+            raise ValueError(
+                f"the input is not the one that {self.partial} translates, it changed in between; give it as it was, "
+                f"or delete {self.partial} and {self.record} to start over"
+            )
 
     def finish(self) -> None:
-        """Filter the pairs and give the file its name; only then the translations are deleted."""
-        temporary = self.output.with_name(f"{self.output.name}.new")
-        with TemporaryDirectory(prefix=f".{self.output.name}-", dir=self.output.parent) as cache:
-            pairs = Dataset.from_generator(
-                self.pairs, features=PAIR, cache_dir=cache, fingerprint=self.digest.hexdigest()[:32]
-            )
-            kept, self.counts = clean(pairs, self.filters, cache_dir=cache, num_proc=1)
+        """Filter the pairs and give the file its name; only then the translations are deleted.
+
+        Raises:
+            ValueError: the text has changed, or nothing is left.
+            OSError: the disk is full.
+        """
+        with _own_folder(self.output.with_name(f".{self.output.name}.filtering")) as cache:
+            self.cut, columns = 0, list(PAIR)
+            total = write_arrow(cache / "pairs.arrow", batched_columns(self.pairs(), columns), PAIR)
+            if not total:
+                raise ValueError(f"{self.output}: every line is {OVER_LONG}; split the lines, or choose another one")
+            pairs = open_arrow([cache / "pairs.arrow"], self.digest.hexdigest())
+            kept, counts = clean(pairs, self.filters, cache_dir=cache, num_proc=1)
+            self.counts = {"total": total + self.cut, OVER_LONG: self.cut} | {
+                name: count for name, count in counts.items() if name != "total"
+            }
             if not len(kept):
                 raise ValueError(f"{self.output}: the filters dropped every pair; relax them: {self.counts}")
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            complete = cache / "kept.tsv"
+            with complete.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{_cell(pair['source'])}\t{_cell(pair['target'])}\n" for pair in kept)
-        temporary.replace(self.output)
+            complete.replace(self.output)
         self.partial.unlink()
         self.record.unlink()
         self.is_finished = True
+
+
+@contextmanager
+def _own_folder(path: Path) -> Iterator[Path]:
+    """A new folder, in place of what a killed process left, which is removed in the end."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -121,8 +171,8 @@ def synthesize(
     Under several processes all of them call this and translate each chunk together; the first one writes.
 
     Args:
-        load: gives the function that translates a list of sentences, on every process alike.
-        text: files of one sentence a line.
+        load: gives the function that translates a list of sentences, on every process alike; see [`translate_whole`].
+        text: files of one sentence a line, which are read twice.
         output: the TSV file, which appears when it is complete; finished lines wait in `OUTPUT.partial`.
         generates: the side of the pairs that holds the translations.
         settings: whatever these depend on besides the text.
@@ -131,11 +181,16 @@ def synthesize(
         progress: show a progress bar.
 
     Returns:
-        The counts of [`clean`]; nothing on processes other than the first.
+        The counts of [`clean`], and under [`OVER_LONG`] that of lines without a translation; nothing on processes
+        other than the first.
 
     Raises:
-        ValueError: finished lines are of other settings or text, or nothing is left of the pairs.
+        ValueError: finished lines are of other settings or text, a text is a pipe or changes, or nothing is left of
+            the pairs.
     """
+    for path in map(Path, text):
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path}: is no regular file; the text is read twice, so write it to one first")
     first = rank_and_size()[0] == 0
     file = SyntheticFile(output, settings, text=text, generates=generates, filters=filters) if first else None
     with file or nullcontext():

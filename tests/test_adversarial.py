@@ -1,5 +1,8 @@
 """Virtual adversarial training: its loss and gradient against the equations, and that it costs nothing when off."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 from toy import random_ids
@@ -157,3 +160,21 @@ def test_stock_models_and_half_precision_are_refused(new_trainer, tiny_model):
     trainer.args.bf16 = True
     with pytest.raises(ValueError, match="needs float32"):
         AdversarialTrainer(trainer.model, trainer.args, train_dataset=random_ids(3))
+
+
+@pytest.mark.parametrize(
+    ("deepspeed", "stage", "refused"), [(False, None, True), (True, 3, True), (True, 2, False)], ids=["FSDP", "3", "2"]
+)
+def test_sharded_models_are_refused(new_trainer, monkeypatch, deepspeed, stage, refused):
+    """As the launcher's configuration asks for them; ZeRO-2 leaves the weights whole."""
+    create = AdminTrainer.create_accelerator_and_postprocess
+
+    def create_and_shard(trainer):
+        create(trainer)
+        trainer.is_fsdp_enabled, trainer.is_deepspeed_enabled = not deepspeed, deepspeed
+        plugin = SimpleNamespace(zero_stage=stage)
+        monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", plugin)
+
+    monkeypatch.setattr(AdminTrainer, "create_accelerator_and_postprocess", create_and_shard)
+    with pytest.raises(ValueError, match="FSDP or ZeRO-3 shards; start with DDP") if refused else nullcontext():
+        new_trainer(AdversarialTrainer)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.memory import (
@@ -18,7 +19,9 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
-from memory import CASES, Case, main, measure_case, predict_case, small
+from admin_nmt.tokenization import save_tokenizers
+from memory import CASES, Case, main, measure_case, model_config, predict_case, small, vocabulary
+from recipe import Recipe, load_recipe, prepare
 
 SHAPE = BatchShape(4, 32, 32)
 
@@ -120,6 +123,12 @@ def test_offloading_is_not_predicted():
         predict_memory(AdminConfig(**small(1, 1, 300, 32)), args, SHAPE)
 
 
+def test_adversarial_training_is_not_predicted():
+    """Two more passes, and logits as a whole."""
+    with pytest.raises(ValueError, match=r"adversarial_weight is 0.5; the memory of its passes is not predicted"):
+        predict_memory(AdminConfig(**small(1, 1, 300, 32)), arguments(adversarial_weight=0.5), SHAPE)
+
+
 # Batches
 
 
@@ -171,7 +180,56 @@ def test_script(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", command)
     main()
     out, err = capsys.readouterr()
-    assert "| small | float32 | none | 2 × 32/32 |" in out
+    assert "| small | float32 | none | 2 × 32/32 | 300 |" in out
     assert "not measured" in err
     assert (tmp_path / "table.md").read_text() == f"{out}\n{err[err.index('Predicted') :]}"
     assert '"80 GB": "yes"' in (tmp_path / "table.json").read_text()
+
+
+def recipe_of(tmp_path, tokenizer: dict, **model) -> Recipe:
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    recipe = load_recipe(tmp_path / "small.yaml")
+    recipe.tokenizer = tokenizer
+    recipe.model |= model
+    recipe.data["cache_dir"] = str(tmp_path / "cache")
+    return recipe
+
+
+def test_the_vocabulary_is_that_of_the_tokenizers_in_a_folder(tmp_path):
+    save_tokenizers(tmp_path / "joint", toy_tokenizer(vocab_size=290))
+    save_tokenizers(tmp_path / "two", toy_tokenizer(vocab_size=280), toy_tokenizer(1, vocab_size=270))
+    joint, two = (recipe_of(tmp_path, {"path": str(tmp_path / name)}) for name in ("joint", "two"))
+    assert (vocabulary(joint), vocabulary(two)) == ("290", "280/270")
+    config = model_config(two)
+    assert (config.vocab_size, config.decoder_vocab_size) == (280, 270)
+    assert [model_config(recipe).share_encoder_decoder_embeddings for recipe in (joint, two)] == [True, False]
+
+
+def test_the_vocabulary_is_that_of_the_model_to_start_from(tmp_path):
+    AdminConfig(**small(1, 1, 285, 32)).save_pretrained(tmp_path / "final")
+    start = recipe_of(tmp_path, {"path": str(tmp_path / "absent")})
+    start.model = {"from_pretrained": str(tmp_path / "final")}
+    assert vocabulary(start) == "285"
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "found"),
+    [
+        ({"vocab_size": 300}, "300"),
+        ({}, "8,000"),
+        ({"path": "yet/to/be/made"}, "8,000 (assumed)"),
+        ({"path": "yet/to/be/made", "vocab_size": 9000}, "9,000 (assumed)"),
+    ],
+)
+def test_a_vocabulary_that_is_yet_to_be_made(tmp_path, tokenizer, found):
+    assert vocabulary(recipe_of(tmp_path, tokenizer)) == found
+
+
+def test_prepared_data_tells_the_size_that_the_vocabulary_reached(tmp_path):
+    """The words of the phrasebook are too few for the size asked for."""
+    recipe = recipe_of(tmp_path, {"vocab_size": 20_000})
+    prepared = prepare(recipe, num_proc=1)
+    size = len(prepared.source_tokenizer)
+    assert size < 20_000
+    assert vocabulary(recipe, prepared) == f"{size:,}"
+    assert model_config(recipe, prepared).vocab_size == size

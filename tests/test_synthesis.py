@@ -1,15 +1,18 @@
 """Synthetic pairs: sides, filters, and the same file whenever and on however many processes it was made."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
 import pytest
-from toy import Killed, KilledAfter
+from toy import Killed, KilledAfter, toy_tokenizer
 
 from admin_nmt import synthesis
 from admin_nmt.cleaning import CleaningOptions
 from admin_nmt.parallel_text import load_parallel
-from admin_nmt.synthesis import synthesize
+from admin_nmt.synthesis import CUT, synthesize, translate_whole
+from admin_nmt.translator import Translator
 
 FILTERS = CleaningOptions(max_words=8, drop_held_out=None)
 LINES = [f"word {number} of the text" for number in range(10)]
@@ -69,6 +72,7 @@ def test_filters_and_their_counts(tmp_path):
     kept = [("this is fine", "das ist gut"), ("again", "wieder"), ("tabs and breaks", "mit Tab und Umbruch")]
     assert read(tmp_path / "out.tsv") == kept
     assert counts == {"total": 9, "empty side": 2, "over-long": 1, "length ratio": 1, "copy": 1, "duplicate": 1} | {
+        "over-long for the model": 0,
         "held out": 0,
         "kept": 3,
     }
@@ -94,6 +98,113 @@ def test_a_stop_while_filtering_loses_no_translation(text, tmp_path, monkeypatch
     make(text, tmp_path / "out.tsv", rest)
     assert rest.calls == 0
     assert len(read(tmp_path / "out.tsv")) == 10
+
+
+def translated_but_not_filtered(text, output, monkeypatch):
+    """All lines are in OUTPUT.partial."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(synthesis.SyntheticFile, "finish", lambda self: shouter(0)([]))
+        make(text, output)
+
+
+def test_what_a_kill_while_filtering_left_behind_is_removed(text, tmp_path, monkeypatch):
+    translated_but_not_filtered(text, tmp_path / "out.tsv", monkeypatch)
+    leftover = tmp_path / ".out.tsv.filtering" / "pairs.arrow.tmp"
+    leftover.parent.mkdir()
+    leftover.write_text("half of the pairs")
+    make(text, tmp_path / "out.tsv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "out.tsv"]
+
+
+@pytest.mark.parametrize("change", ["other", "shorter", "longer"])
+def test_text_that_changes_before_it_is_filtered_is_refused(text, tmp_path, monkeypatch, change):
+    """Its lines would be paired with the translations of others."""
+    finish = synthesis.SyntheticFile.finish
+    before = text[1].read_text()
+    after = {"other": before.replace("word 7", "word 8"), "shorter": before[:30], "longer": f"{before}more\n"}[change]
+
+    def change_and_finish(file):
+        text[1].write_text(after)
+        finish(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(synthesis.SyntheticFile, "finish", change_and_finish)
+        with pytest.raises(
+            ValueError, match=r"the input is not the one that .*out\.tsv\.partial translates, it changed"
+        ):
+            make(text, tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+    text[1].write_text(before)
+    rest = shouter()
+    make(text, tmp_path / "out.tsv", rest)
+    assert rest.calls == 0
+    assert len(read(tmp_path / "out.tsv")) == 10
+
+
+def test_text_that_is_lost_before_it_is_filtered_is_named(text, tmp_path, monkeypatch):
+    translated_but_not_filtered(text, tmp_path / "out.tsv", monkeypatch)
+    text[1].unlink()
+    with pytest.raises(FileNotFoundError, match=r"b\.txt"):
+        make(text, tmp_path / "out.tsv")
+
+
+def test_a_full_disk_is_named_and_loses_no_translation(text, tmp_path, monkeypatch):
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("admin_nmt.shards.pa.OSFile", full)
+        with pytest.raises(OSError, match=r"the disk of .* is full"):
+            make(text, tmp_path / "out.tsv")
+    rest = shouter()
+    make(text, tmp_path / "out.tsv", rest)
+    assert rest.calls == 0
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: is no regular file; the text is read twice"):
+        make([tmp_path / "pipe"], tmp_path / "out.tsv")
+
+
+def test_chunks_of_no_lines_are_refused(text, tmp_path):
+    with pytest.raises(ValueError, match="chunk_size is 0: give at least 1"):
+        make(text, tmp_path / "out.tsv", size=0)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_lines_that_the_model_would_cut_are_left_out(tiny_model):
+    """One token more than the positions, `</s>` and the space in front included, is too many."""
+    tokenizer = toy_tokenizer()
+    model = tiny_model(vocab_size=len(tokenizer), max_position_embeddings=16)
+    translator = Translator(model, tokenizer, num_beams=1)
+    whole = "7" * 14
+    assert len(tokenizer(whole)["input_ids"]) == 16
+    lines = ["ba do", f"{whole}7", "", whole]
+    first, cut, blank, last = translate_whole(translator, lines)
+    assert (cut, blank) == (CUT, "")
+    assert [first, last] == translator.translate(["ba do", whole])
+    assert translate_whole(translator, [f"{whole}7"]) == [CUT]
+
+
+def test_lines_that_the_model_would_cut_are_counted(text, tmp_path):
+    """Also those before a stop."""
+    lines = set(LINES[1:5])
+
+    def rewrite(line):
+        return CUT if line in lines else line.upper()
+
+    with pytest.raises(Killed):
+        make(text, tmp_path / "out.tsv", KilledAfter(rewrite, 1))
+    counts = make(text, tmp_path / "out.tsv", KilledAfter(rewrite))
+    assert read(tmp_path / "out.tsv") == [(line.upper(), line) for line in LINES if line not in lines]
+    assert {name: count for name, count in counts.items() if count} == {
+        "total": 10,
+        "over-long for the model": 4,
+        "kept": 6,
+    }
+    with pytest.raises(ValueError, match=r"none\.tsv: every line is over-long for the model"):
+        make(text, tmp_path / "none.tsv", KilledAfter(lambda line: CUT))
 
 
 def test_filters_that_drop_all_keep_the_translations(text, tmp_path):

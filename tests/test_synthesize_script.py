@@ -75,7 +75,7 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
 
     process = subprocess.Popen(command("synthesize.py", *arguments, "--output", output), env=ENVIRONMENT)
     record = tmp_path / "synthetic.tsv.partial.json"
-    while not record.exists():
+    while not (record.exists() and json.loads(record.read_text())["lines"]):
         assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
@@ -133,6 +133,7 @@ def test_sampling_is_unrestricted_unless_told_otherwise():
         (["--method", "sampling", "--backend", "ctranslate2"], "cannot draw reproducibly"),
         (["--method", "sampling", "--top_k", "0"], "top_k is 0"),
         (["--max_words", "0"], "max_words is 0"),
+        (["--chunk", "0"], "--chunk 0: give at least 1"),
         ([], "nowhere: is no folder"),
     ],
 )

@@ -5,9 +5,10 @@
     python training/memory.py training/recipes/wmt14-en-fr-60-12.yaml --options
     python training/memory.py --verify --output model_cards/benchmark/memory-verified
 
-`--options` varies precision and checkpointing, `--prepared` takes the lengths of sentences from the prepared data
-instead of the recipe's limit, `--verify` compares predictions with what PyTorch's profiler sees allocated while small
-models train on this machine's CPU. All tables are predictions but for the column "measured". GB are 10⁹ bytes.
+`--options` varies precision and checkpointing, `--prepared` takes the lengths of sentences and the vocabulary from the
+prepared data instead of the recipe's limits, `--verify` compares predictions with what PyTorch's profiler sees
+allocated while small models train on this machine's CPU. All tables are predictions but for the column "measured". GB
+are 10⁹ bytes.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from datasets import Dataset
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.batching import Seq2SeqCollator
@@ -40,12 +41,14 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
+from admin_nmt.tokenization import load_tokenizers
 from cli import run
-from recipe import Recipe, load_recipe, prepare, training_arguments
+from recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
 
 NOTE = (
     "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "
-    f"{FRAGMENTATION:.1f}, for fragmentation, and {CONTEXT_BYTES / 1e9:.1f} GB for the driver: both are assumed."
+    f"{FRAGMENTATION:.1f}, for fragmentation, and {CONTEXT_BYTES / 1e9:.1f} GB for the driver: both are assumed. "
+    "V is the size of the vocabulary, assumed where the folder of tokenizer.path is yet to be made."
 )
 VERIFIED = (
     "Measured: most bytes of tensors at a time while AdminTrainer makes three updates on a CPU, by PyTorch's profiler. "
@@ -149,20 +152,43 @@ def verify(cases: list[Case]) -> Iterator[dict[str, Any]]:
         yield {"model": case.name, "batch": str(case.shape)} | sizes | {"ratio": f"{predicted / measured:.3f}"}
 
 
-def model_config(recipe: Recipe) -> AdminConfig:
-    """The configuration of a recipe's model, with the vocabulary that its tokenizer is to have."""
+def find_tokenizers(
+    recipe: Recipe, prepared: Prepared | None
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase] | None:
+    """Those of the prepared data or of `tokenizer.path`, source and target; None where they are yet to be made."""
+    if prepared is not None:
+        return prepared.source_tokenizer, prepared.target_tokenizer
+    path = recipe.tokenizer.get("path")
+    return load_tokenizers(path) if path is not None and Path(path).is_dir() else None
+
+
+def model_config(recipe: Recipe, prepared: Prepared | None = None) -> AdminConfig:
+    """The configuration of a recipe's model, with the vocabulary that its tokenizers have or are to have."""
     fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
     if (start := fields.pop("from_pretrained", None)) is not None:
         return AutoConfig.from_pretrained(start, **fields)
-    fields.setdefault("share_encoder_decoder_embeddings", recipe.tokenizer.get("joint", True))
-    return AdminConfig(vocab_size=recipe.tokenizer.get("vocab_size", 8000), **fields)
+    if (tokenizers := find_tokenizers(recipe, prepared)) is not None:
+        source, target = tokenizers
+        sizes, joint = {"vocab_size": len(source), "decoder_vocab_size": len(target)}, source is target
+    else:
+        sizes, joint = {"vocab_size": recipe.tokenizer.get("vocab_size", 8000)}, recipe.tokenizer.get("joint", True)
+    return AdminConfig(**sizes, **{"share_encoder_decoder_embeddings": joint} | fields)
 
 
-def worst_batch(recipe: Recipe, prepared: bool) -> BatchShape:
+def vocabulary(recipe: Recipe, prepared: Prepared | None = None) -> str:
+    """The size of the vocabulary, of source and target if they differ, and whether nothing but a guess is behind it."""
+    config = model_config(recipe, prepared)
+    sizes = dict.fromkeys([config.vocab_size, config.decoder_vocab_size or config.vocab_size])
+    absent = "path" in recipe.tokenizer and find_tokenizers(recipe, prepared) is None
+    guessed = absent and "from_pretrained" not in recipe.model
+    return "/".join(f"{size:,}" for size in sizes) + (" (assumed)" if guessed else "")
+
+
+def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     """The batch of a recipe that needs most memory: of its prepared data, or of sentences as long as it allows."""
-    args, config = training_arguments(recipe), model_config(recipe)
-    if prepared:
-        shapes = planned_shapes(*pair_lengths(prepare(recipe).data["train"]), args.max_tokens)
+    args, config = training_arguments(recipe), model_config(recipe, prepared)
+    if prepared is not None:
+        shapes = planned_shapes(*pair_lengths(prepared.data["train"]), args.max_tokens)
     else:
         longest = min(recipe.data.get("max_length", 256), config.max_position_embeddings)
         shapes = largest_shapes(args.max_tokens, longest)
@@ -195,15 +221,16 @@ def recipe_rows(arguments: argparse.Namespace, overrides: list[str]) -> Iterator
     """One row a recipe, or a recipe and option, in GB."""
     for path in arguments.recipes:
         recipe = load_recipe(path, overrides)
-        shape = worst_batch(recipe, arguments.prepared)
+        prepared = prepare(recipe) if arguments.prepared else None
+        shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
         for varied in variations(path, overrides) if arguments.options else [recipe]:
             attention = varied.model.get("attn_implementation")
-            memory = predict_memory(model_config(varied), training_arguments(varied), shape, attention)
+            memory = predict_memory(model_config(varied, prepared), training_arguments(varied), shape, attention)
             cells = {"recipe": Path(path).stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
             parts = {name: f"{value / 1e9:.2f}" for name, value in asdict(memory).items()}
             peaks = {"peak": f"{memory.peak / 1e9:.2f}", "peak, DDP": f"{memory.distributed_peak / 1e9:.2f}"}
             fitting = {f"{card} GB": "yes" if fits(memory.distributed_peak, card) else "no" for card in CARDS}
-            yield cells | {"batch": str(shape)} | parts | peaks | fitting
+            yield cells | {"batch": str(shape), "V": size} | parts | peaks | fitting
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -223,7 +250,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="*", help="YAML files; --section.field value holds for all of them")
     parser.add_argument("--options", action="store_true", help="vary precision and checkpointing")
-    parser.add_argument("--prepared", action="store_true", help="take the lengths from the prepared data")
+    parser.add_argument("--prepared", action="store_true", help="take lengths and vocabulary from the prepared data")
     parser.add_argument("--verify", action="store_true", help="compare with measurements on this CPU")
     parser.add_argument("--output", help="also write the table to OUTPUT.md and OUTPUT.json")
     arguments, overrides = parser.parse_known_args()

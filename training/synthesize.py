@@ -10,12 +10,16 @@ Sequence-level distillation: the teacher's best translations of the sources that
     python training/synthesize.py runs/teacher/standard --input train.en.gz --generates target \\
         --output runs/distilled.tsv
 
-The output is a TSV file, source and target, that a recipe takes as a corpus. Killed, the same command goes on behind
-the finished lines, on any number of processes: accelerate launch --num_processes 2 training/synthesize.py ...
+The output is a TSV file, source and target, that a recipe takes as a corpus. A line of more tokens than the model has
+positions is left out, for its translation would be that of its head. Killed, the same command goes on behind the
+finished lines, on any number of processes:
+
+    accelerate launch --config_file training/accelerate/ddp.yaml --num_processes 2 training/synthesize.py ...
 """
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +31,7 @@ from admin_nmt import Translator
 from admin_nmt.cleaning import CleaningOptions, format_counts
 from admin_nmt.model_folder import fingerprint, local_folder
 from admin_nmt.sampling import Sampling
-from admin_nmt.synthesis import synthesize
+from admin_nmt.synthesis import synthesize, translate_whole
 from cli import parse, run
 from recipe import say, start_processes
 
@@ -68,6 +72,8 @@ def main() -> None:
     args = parse(Arguments, __doc__)
     if not args.output.endswith(".tsv"):
         raise ValueError(f"--output {args.output}: give a name that ends in .tsv, as recipes know such files")
+    if args.chunk < 1:
+        raise ValueError(f"--chunk {args.chunk}: give at least 1")
     options = search_options(args)
     filters = CleaningOptions(max_words=args.max_words, max_ratio=args.max_ratio or None, drop_held_out=None)
     start_processes()
@@ -79,7 +85,8 @@ def main() -> None:
     disable_progress_bars()
 
     def load() -> Callable[[list[str]], list[str]]:
-        return Translator.from_pretrained(folder, device=device, max_tokens=args.max_tokens, **options).translate
+        translator = Translator.from_pretrained(folder, device=device, max_tokens=args.max_tokens, **options)
+        return partial(translate_whole, translator)
 
     shown = {name: asdict(value) if name == "sampling" else value for name, value in options.items()}
     Path(args.output).parent.mkdir(parents=True, exist_ok=True)
