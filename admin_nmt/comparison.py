@@ -18,7 +18,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 from tqdm import tqdm
 
-from .metrics import Scores, all_scores
+from .metrics import Scores, all_scores, bleu_of
 
 LEVEL = 0.05
 ORDER = 4  # of the longest n-grams, as in BLEU
@@ -145,6 +145,7 @@ def compare(
 
     Raises:
         ValueError: a system has more or fewer lines than there are references, or none, or `baseline` is no system.
+        ImportError: BLEU's tokeniser for `language` is not installed.
     """
     baseline = baseline or next(iter(systems))
     if baseline not in systems:
@@ -153,7 +154,7 @@ def compare(
     def steps(items: Iterable[Item], what: str) -> Iterable[Item]:
         return tqdm(items, desc=what, leave=False, disable=not progress)
 
-    bleu = BLEU(trg_lang=language)
+    bleu = bleu_of(language)
     tokenized = {name: [bleu.tokenizer(line) for line in lines] for name, lines in systems.items()}
     wanted = [bleu.tokenizer(line) for line in references]
     accuracy = None
@@ -210,15 +211,15 @@ def _contrasts(
 
 def significance_metrics(language: str | None = None) -> dict[str, Metric]:
     """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.score`."""
-    return {"BLEU": BLEU(trg_lang=language or ""), "chrF": CHRF(), "TER": TER()}
+    return {"BLEU": bleu_of(language), "chrF": CHRF(), "TER": TER()}
 
 
 def paired_bootstrap(systems: Systems, references: Sequence[str], metric: Metric) -> tuple[dict[str, Difference], str]:
     """Every system against the first one, by sacreBLEU's paired bootstrap of 1,000 samples (Koehn 2004).
 
     The seed is sacreBLEU's: 12345, or what the environment variable SACREBLEU_SEED says. p is sacreBLEU's too: as it
-    centres the absolute differences of the samples, it is about that of a one-sided test. Only for equal scores, which
-    sacreBLEU gives the smallest p there is, p is 1.
+    centres the absolute differences of the samples, it is about that of a one-sided test. It differs where sacreBLEU
+    gives the smallest p there is without evidence: for equal scores p is 1, and for few lines see `smallest_p`.
 
     Returns:
         The differences, and the signature of the test.
@@ -227,12 +228,23 @@ def paired_bootstrap(systems: Systems, references: Sequence[str], metric: Metric
     signatures, results = test()
     ((label, signature),) = signatures.items()
     scores: list[Any] = results[label]
+    first = next(iter(systems.values()))
     differences = {}
     for name, result in zip(systems, scores, strict=True):
         points = float(result.score - scores[0].score)
-        p = 1.0 if points == 0 else float(result.p_value)
+        p = 1.0 if points == 0 else max(float(result.p_value), smallest_p(systems[name], first, references))
         differences[name] = Difference(points, p, float(result.score), float(result.ci), isinstance(metric, TER))
     return differences, str(signature)
+
+
+def smallest_p(first: Sequence[str], second: Sequence[str], references: Sequence[str]) -> float:
+    """How often all the lines at which two systems differ favour one of them by chance alone; no test can tell more.
+
+    That is 2⁻ⁿ for n different lines, so fewer than five are never significant. The bootstrap does not know this: its
+    samples of a single sentence are all equal, which it takes for certainty.
+    """
+    lines = zip(first, second, references, strict=True)
+    return 0.5 ** len({line for line in lines if line[0] != line[1]})
 
 
 def significance_matrix(

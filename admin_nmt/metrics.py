@@ -44,8 +44,30 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | N
 
     As on the command line, "zh", "ja" and "ko" are split with sacreBLEU's tokeniser for them, every other language
     with "13a".
+
+    Raises:
+        ImportError: the tokeniser of "ja" or "ko" is not installed.
     """
-    return _sacrebleu("bleu", BLEU(trg_lang=language or ""), hypotheses, references)
+    return _sacrebleu("bleu", bleu_of(language), hypotheses, references)
+
+
+def bleu_of(language: str | None) -> BLEU:
+    """sacreBLEU's BLEU with its tokeniser for a target language.
+
+    Raises:
+        ImportError: that tokeniser is not installed.
+    """
+    try:
+        return BLEU(trg_lang=language or "")
+    except RuntimeError as error:  # what sacreBLEU raises where it finds no MeCab
+        raise ImportError(
+            f"BLEU of {language!r} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
+        ) from error
+
+
+def check_language(language: str) -> None:
+    """Check before hours of training that its translations can be scored; raises ImportError as `bleu_of`."""
+    bleu_of(language)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:

@@ -16,8 +16,8 @@ from matplotlib import image
 import compare
 from admin_nmt.metrics import score
 from admin_nmt.phrasebook import phrasebook
-from cli import run
-from comparison_report import Table, markdown_table, marked
+from cli import ANEW, run
+from comparison_report import FILES, Table, markdown_table, marked
 
 PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
 
@@ -171,6 +171,38 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
     assert all(part in line for part, line in zip(expected, said, strict=True))
     assert "the baseline b was left out; x takes its place" in errors
     assert {row["system"] for row in read_csv(folder / "rest" / "scores.csv")} == {"x", "perfect"}
+    for page in ("README.md", "comparison.html"):
+        text = (folder / "rest" / page).read_text()
+        assert "2 systems, baseline: x." in text
+        assert all(part in text for part in expected)
+        assert "the baseline b was left out; x takes its place" in text
+
+
+def test_files_of_an_earlier_report_do_not_stay(folder, run_in):
+    """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
+    run_in("runs/a", "perfect.txt", "--train_target", "train.de", "--output", "twice")
+    assert {file.name for file in (folder / "twice").iterdir()} == FILES
+    (folder / "twice" / "notes.txt").touch()
+    run_in("runs/a", "--output", "twice")
+    left = FILES - {file.name for file in (folder / "twice").iterdir()}
+    pictures = {"significance.png", "significance.svg", "word_accuracy.png", "word_accuracy.svg"}
+    assert left == pictures | {"word_accuracy.csv"}
+    assert (folder / "twice" / "notes.txt").exists()
+
+
+def test_a_small_test_set_is_warned_of(folder, report):
+    assert "The test set has only 60 sentences" in (report / "README.md").read_text()
+    assert "The test set has only 60 sentences" in (report / "comparison.html").read_text()
+
+
+def test_ctrl_c_promises_no_checkpoint(capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit, match="interrupted; the same command starts anew"):
+        run(interrupted, ANEW)
+    with pytest.raises(SystemExit, match="a training from its last checkpoint"):
+        run(interrupted)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,19 @@ def test_what_the_metric_does_not_see_is_no_difference(good, references):
     assert (differences["lower"].p, differences["lower"].mark) == (1.0, "=")
 
 
+def test_few_lines_are_never_significant(references):
+    """The bootstrap samples of one sentence are all equal, so sacreBLEU's p is the smallest there is."""
+    systems = {"perfect": references, "wrong": ["nichts davon stimmt"] * LINES}
+    for count, mark in ((1, "="), (4, "="), (5, "−")):
+        few = {name: lines[:count] for name, lines in systems.items()}
+        differences, _ = paired_bootstrap(few, references[:count], CHRF())
+        assert (differences["wrong"].p, differences["wrong"].mark) == (pytest.approx(0.5**count, abs=1e-3), mark)
+    repeated = {"perfect": references[:1] * 50, "wrong": systems["wrong"][:50]}
+    assert paired_bootstrap(repeated, references[:1] * 50, CHRF())[0]["wrong"].p == 0.5
+    matrix = significance_matrix({"perfect": references[:1], "wrong": systems["wrong"][:1]}, references[:1], CHRF())
+    assert {one.mark for one in matrix.values()} == {"="}
+
+
 def test_tests_score_as_metrics_do(good, shuffled, references):
     expected = score(shuffled, references)
     for name, metric in significance_metrics().items():

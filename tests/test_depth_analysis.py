@@ -1,8 +1,11 @@
 """Dependency on residual branches and change of the output, against plain recursions."""
 
+import sys
+
 import pytest
 import torch
 
+import analyse_depth
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
 from admin_nmt.profiling import profile_omega, residual_blocks
@@ -118,3 +121,18 @@ def test_growth_with_depth(new_model, batch):
     assert total("post_ln", 24) > 3.5 * total("post_ln", 6)
     assert total("admin", 24) < 2.2 * total("admin", 6)
     assert total("pre_ln", 24) < 2.2 * total("pre_ln", 6)
+
+
+def test_the_script_writes_what_it_promises(monkeypatch, tmp_path, capsys):
+    options = "--variants post_ln pre_ln --depths 1 2 --shown_depth 2 --decoder_layers 1 --d_model 16 --seeds 1"
+    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", "--output", str(tmp_path), *options.split()])
+    analyse_depth.main()
+    assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}
+    assert (tmp_path / "table.md").read_text() == capsys.readouterr().out
+
+
+def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", "--output", str(tmp_path / "out"), "--depths", "6", "6"])
+    monkeypatch.setattr(analyse_depth, "analyse", lambda *_: pytest.fail("too late"))
+    with pytest.raises(ValueError, match="--depths: give at least two"):
+        analyse_depth.main()

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from admin_nmt.metrics import all_scores, meteor, moses_tokenize, score, tokenized_bleu
+from admin_nmt.metrics import all_scores, check_language, meteor, moses_tokenize, score, tokenized_bleu
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -113,6 +113,15 @@ def test_score_takes_the_tokeniser_of_the_language():
     assert "|tok:zh|" in chinese["bleu_signature"]
     assert score(HYPOTHESES, REFERENCES, "de") == score(HYPOTHESES, REFERENCES)
     assert chinese["bleu"] > score(hypotheses, references)["bleu"]
+
+
+@pytest.mark.parametrize("language", ["ja", "ko"])
+def test_a_tokeniser_that_is_not_installed_is_named_with_its_remedy(monkeypatch, language):
+    monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{language}_mecab.MeCab", None)
+    for use in (check_language, lambda code: score(["a"], ["a"], code)):
+        with pytest.raises(ImportError, match=rf"pip install 'sacrebleu\[{language}\]'"):
+            use(language)
+    check_language("de")
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

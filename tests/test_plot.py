@@ -7,6 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from test_experiment import results
 
@@ -66,6 +67,57 @@ def test_a_diverged_run_ends_in_a_cross(kept, tmp_path):
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, pytest.approx(2.718281828**8))]
 
 
+def crosses(axes: plt.Axes) -> list[tuple[float, float]]:
+    """Where they are in the data; those on the axis at height 0 of the frame."""
+    return [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "x"]
+
+
+def on_axis(axes: plt.Axes) -> list[float]:
+    """The updates of the crosses that stand on the axis instead of at a value."""
+    marks = [line for line in axes.lines if line.get_marker() == "x"]
+    return [line.get_xdata()[0] for line in marks if line.get_transform() == axes.get_xaxis_transform()]
+
+
+def run_of(*values: float, diverged: int | None = None) -> dict:
+    """A run whose training NLL was logged at the updates 1, 2 and so on."""
+    history = [{"step": step, "nll": value} for step, value in enumerate(values, 1)]
+    status = "finished" if diverged is None else "diverged"
+    return {"status": status, "diverged": diverged and {"update": diverged}, "history": history}
+
+
+def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
+    early = run_of(diverged=7)
+    figures.plot_cells({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
+    figures.plot_perplexity({"good": run_of(3.0), "early": early}, tmp_path / "x.png")
+    for figure in kept:
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["good", "early (diverged at update 7)"]
+        assert figures.CROSS in legend.get_title().get_text()
+        assert on_axis(figure.axes[0]) == [7]
+
+
+def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
+    nan = float("nan")
+    figures.plot_cells({"gap": [run_of(3.0, nan, nan, 2.0)], "never": [run_of(nan)]}, "t", tmp_path / "x.png")
+    assert crosses(kept[0].axes[0]) == [(1, 3.0), (1, 0.0)]
+    assert on_axis(kept[0].axes[0]) == [1]
+    assert kept[0].axes[0].lines[0].get_markevery() == [0, 3]  # no line goes through these two
+    assert "not finite" in kept[0].legends[0].get_title().get_text()
+
+
+def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
+    figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, tmp_path / "x.png")
+    line = kept[0].axes[0].lines[0]
+    assert max(value for value in line.get_ydata() if value == value) == pytest.approx(2.718281828)
+    assert [place for place, _ in crosses(kept[0].axes[0])] == [1]
+    assert "above $e^{20}$" in kept[0].legends[0].get_title().get_text()
+
+
+def test_the_mean_is_over_finite_values(kept, tmp_path):
+    figures.plot_cells({"a": [run_of(2.0, 2.0), run_of(4.0, float("nan"))]}, "t", tmp_path / "x.png")
+    assert list(kept[0].axes[0].lines[0].get_ydata()) == [3.0, 2.0]
+
+
 def test_seeds_are_averaged(kept, tmp_path):
     runs = [{"status": "finished", "history": [{"step": 10, "nll": value}]} for value in (2.0, 4.0)]
     figures.plot_cells({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
@@ -79,6 +131,13 @@ def test_figures_of_models(picture, tiny_model, tmp_path, figure):
     for variant, fields in (("admin", {"train_omega": True}), ("deepnorm", {})):
         tiny_model(variant=variant, **fields).save_pretrained(tmp_path / variant / "final")
     assert not is_blank(picture(figure, tmp_path / "admin" / "final", tmp_path / "deepnorm" / "final"))
+
+
+def test_more_models_than_colours(kept, tiny_model, tmp_path):
+    models = {str(number): tiny_model(variant="admin", train_omega=True) for number in range(8)}
+    model_figures.plot_omega(models, tmp_path / "x.png")
+    lines, areas = kept[0].axes[0].lines, kept[0].axes[0].collections
+    assert areas[7].get_facecolor()[0][:3] == pytest.approx(to_rgb(lines[7].get_color()))
 
 
 @pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln"])
@@ -101,21 +160,64 @@ def test_dlcl_weights_are_masked_and_rows_normalised(kept, tiny_model, tmp_path)
     assert abs(relative.filled(0)).sum(1) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_wrong_variants_are_refused(picture, tiny_model, tmp_path):
+def test_wrong_variants_are_refused(picture, tiny_model, tmp_path, capsys):
     tiny_model(variant="pre_ln").save_pretrained(tmp_path / "final")
-    for figure, message in (("dlcl", "'pre_ln' has no DLCL weights"), ("omega", "'pre_ln' has no ω")):
-        with pytest.raises(ValueError, match=message):
-            picture(figure, tmp_path / "final")
+    with pytest.raises(ValueError, match="'pre_ln' has no DLCL weights"):
+        picture("dlcl", tmp_path / "final")
+    with pytest.raises(ValueError, match="nothing is left to draw"):
+        picture("omega", tmp_path / "final")
+    assert "final: variant 'pre_ln' has no ω" in capsys.readouterr().err
 
 
-def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_path):
+def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_path, capsys):
     """from_pretrained would draw the weights of a stock model at random, and they would be plotted."""
     standard_model(tiny_model(variant="admin")).save_pretrained(tmp_path / "standard")
-    with pytest.raises(ValueError, match="standard: is a marian model; give the one as trained"):
-        picture("omega", tmp_path / "standard")
-    (tmp_path / "results.json").write_text('{"model": {}}')
-    with pytest.raises(ValueError, match=r"results\.json: lacks history, training"):
-        picture("curves", tmp_path)
+    (tmp_path / "results.json").write_text('{"model": {}, "status": "", "versions": {}, "commit": "", "diverged": {}}')
+    for figure, folder, message in (
+        ("omega", tmp_path / "standard", "standard: is a marian model; give the one as trained"),
+        ("curves", tmp_path, "results.json: lacks history, training"),
+    ):
+        with pytest.raises(ValueError, match="nothing is left to draw"):
+            picture(figure, folder)
+        assert message in capsys.readouterr().err
+
+
+def test_a_bad_input_is_named_and_the_rest_is_drawn(picture, runs, tmp_path, capsys):
+    (tmp_path / "unfinished").mkdir()
+    with pytest.raises(SystemExit) as stop:
+        picture("curves", *runs, tmp_path / "nowhere", tmp_path / "unfinished")
+    assert stop.value.code == 1
+    assert not is_blank(tmp_path / "picture.png")
+    missing, unfinished = capsys.readouterr().err.splitlines()
+    assert missing.startswith("left out: ") and "nowhere: there is no such folder" in missing
+    assert unfinished.startswith("left out: ") and "has not finished" in unfinished
+
+
+@pytest.mark.parametrize("figure", ["curves", "depth"])
+def test_plain_files_of_a_grid_are_skipped(picture, runs, capsys, figure):
+    """As `runs/grids/x/*` finds them; all is well then."""
+    for name in ("README.md", "runs.csv"):
+        (runs[0].parent / name).write_text("")
+    assert not is_blank(picture(figure, *sorted(runs[0].parent.iterdir())))
+    assert capsys.readouterr().err == "skipped, as they are no folders: README.md, runs.csv\n"
+
+
+def test_names_tell_folders_apart(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    folders = ["gridA/seed1", "gridB/seed1", "other/final", ".", "../seed2"]
+    assert plot.names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
+    assert plot.names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
+
+
+def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
+    """And one that is given twice is drawn once."""
+    twins = [runs[0].parent / grid / "admin" for grid in ("gridA", "gridB")]
+    for twin in twins:
+        twin.mkdir(parents=True)
+        (twin / "results.json").write_text((runs[0] / "results.json").read_text())
+    picture("curves", *twins, twins[0])
+    assert [text.get_text() for text in kept[0].legends[0].get_texts()] == ["gridA/admin", "gridB/admin"]
 
 
 def test_parts_add_up(tiny_model):
@@ -135,6 +237,15 @@ def test_speed(picture, tmp_path):
     assert not is_blank(picture("speed", path))
 
 
-def test_speed_needs_one_source(picture):
+def test_speed_needs_one_source(picture, tmp_path):
     with pytest.raises(ValueError, match="either a JSON of earlier measurements or --measure"):
         picture("speed")
+    with pytest.raises(ValueError, match="speed shows one measurement"):
+        picture("speed", "a.json", "b.json")
+    for old, message in (
+        ({"rows": []}, r"old\.json: lacks device, settings"),
+        ({"rows": [], "device": "", "settings": {"others": 6}}, "lacks d_model, num_beams"),
+    ):
+        (tmp_path / "old.json").write_text(json.dumps(old))
+        with pytest.raises(ValueError, match=message):
+            picture("speed", tmp_path / "old.json")

@@ -28,7 +28,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.configuration_admin import VARIANTS
 from admin_nmt.depth_analysis import dependencies, output_change, perturbed, updated
 from admin_nmt.profiling import profile_omega
-from cli import run
+from cli import ANEW, run
 from figures import legend_above, line_style, save
 
 VOCABULARY = 1000
@@ -43,7 +43,7 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 
 @dataclass
 class Arguments:
-    output: str = field(metadata={"help": "Folder of the plots, the numbers and their page."})
+    output: str = field(metadata={"help": "Folder of the plots, the numbers and their table, table.md."})
     variants: list[str] = field(default_factory=lambda: list(VARIANTS), metadata={"help": "Which to analyse."})
     depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60], metadata={"help": "Encoder layers."})
     decoder_layers: int = field(default=6, metadata={"help": "Decoder layers, at every depth of the encoder."})
@@ -180,6 +180,8 @@ def rounded(value: Any) -> Any:
 
 def main() -> None:
     (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
+    if len(set(args.depths)) < 2:
+        raise ValueError("--depths: give at least two different ones; the growth from one to the other is measured")
     depths = sorted({*args.depths, args.shown_depth})
     rows = [analyse(args, *cell) for cell in tqdm(list(product(args.variants, depths, args.seeds)), desc="models")]
     folder = Path(args.output)
@@ -187,8 +189,10 @@ def main() -> None:
     plot_matrices(args, rows, folder / "dependencies.png")
     facts = {"settings": asdict(args), "torch": torch.__version__, "rows": rows}
     (folder / "results.json").write_text(json.dumps(rounded(facts)) + "\n", encoding="utf-8")
-    print(table(args, rows))
+    text = table(args, rows)
+    (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, ANEW)

@@ -12,6 +12,7 @@ from admin_nmt.cli import USER_ERRORS, describe
 from admin_nmt.divergence import DivergedError
 
 Arguments = TypeVar("Arguments")
+ANEW = "the same command starts anew"  # of scripts that keep nothing of an interrupted run
 
 
 class HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
@@ -29,11 +30,18 @@ def parse(kind: type[Arguments], description: str | None) -> Arguments:
     return arguments
 
 
-def run(main: Callable[[], None]) -> None:
-    """Run a script; what the user can mend is one line and exit code 1."""
+def run(
+    main: Callable[[], None], again: str = "the same command starts again, a training from its last checkpoint"
+) -> None:
+    """Run a script; what the user can mend is one line and exit code 1.
+
+    Args:
+        main: the script.
+        again: what holds after Ctrl-C.
+    """
     try:
         main()
     except (*USER_ERRORS, DivergedError) as error:
         sys.exit(f"error: {describe(error)}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from the last checkpoint")
+        sys.exit(f"interrupted; {again}")

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from admin_nmt.cli import describe
 from admin_nmt.comparison import compare
 from admin_nmt.parallel_text import read_lines
-from cli import parse, run
+from cli import ANEW, parse, run
 from comparison_report import write_report
 
 
@@ -91,6 +92,24 @@ def read_system(path: Path, references: list[str]) -> list[str]:
     return lines
 
 
+def read_systems(
+    candidates: Iterable[tuple[str, Path]], references: list[str]
+) -> tuple[dict[str, list[str]], list[Path], list[str]]:
+    """The translations of the systems that can be compared, their paths, and why the others cannot, said on stderr."""
+    systems: dict[str, list[str]] = {}
+    kept, left_out = [], []
+    for name, path in candidates:
+        try:
+            if name in systems:
+                raise ValueError(f"{path}: there is a system {name} already; give this one as name=path")
+            systems[name] = read_system(path, references)
+            kept.append(path)
+        except (ValueError, OSError) as error:
+            left_out.append(f"left out: {describe(error)}")
+            print(left_out[-1], file=sys.stderr)
+    return systems, kept, left_out
+
+
 def beside(paths: Iterable[Path], name: str) -> Path | None:
     """The file `name` of the first run that has it."""
     return next((path / name for path in paths if (path / name).is_file()), None)
@@ -115,21 +134,13 @@ def main() -> None:
     if reference is None:
         raise ValueError("no run here has a test.ref; give the references with --reference")
     references = list(read_lines(reference))
-    systems: dict[str, list[str]] = {}
-    kept: list[Path] = []
-    for name, path in candidates:
-        try:
-            if name in systems:
-                raise ValueError(f"{path}: there is a system {name} already; give this one as name=path")
-            systems[name] = read_system(path, references)
-            kept.append(path)
-        except (ValueError, OSError) as error:
-            print(f"left out: {error}", file=sys.stderr)
+    systems, kept, remarks = read_systems(candidates, references)
     if not systems:
         raise ValueError("no system is left to compare")
     baseline = args.baseline if args.baseline in systems else next(iter(systems))
     if args.baseline and baseline != args.baseline:
-        print(f"the baseline {args.baseline} was left out; {baseline} takes its place", file=sys.stderr)
+        remarks.append(f"the baseline {args.baseline} was left out; {baseline} takes its place")
+        print(remarks[-1], file=sys.stderr)
     source = args.source or beside(kept, "test.src")
     sources = list(read_lines(source)) if source else None
     if sources and len(sources) != len(references):
@@ -146,11 +157,11 @@ def main() -> None:
         language=args.language or target_language(kept),
         progress=True,
     )
-    write_report(comparison, output, args.title)
+    write_report(comparison, output, args.title, remarks)
     print(f"{output / 'comparison.html'}: {', '.join(systems)}")
     if len(systems) < len(candidates):
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, ANEW)

@@ -4,7 +4,7 @@ import base64
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,17 @@ VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
 NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}
 LEFT_OUT = f"Buckets of fewer than {LEAST} are not in the plot."
 TESTED = ("bleu", "chrf", "ter")  # shown with their tests
+ENOUGH = 100  # sentences for a bootstrap
+# Every file of a report; one of an earlier report that the new one lacks would be taken for a part of it.
+FILES = {"README.md", "comparison.html"}
+FILES |= {
+    f"{table}.csv" for table in ("scores", "significance", "bleu_by_length", "ngrams", "sentences", "word_accuracy")
+}
+FILES |= {
+    f"{picture}.{kind}"
+    for picture in ("scores", "significance", "bleu_by_length", "word_accuracy")
+    for kind in ("png", "svg")
+}
 
 
 @dataclass
@@ -39,11 +50,18 @@ class Section:
     picture: tuple[str, str] | None = None
 
 
-def write_report(comparison: Comparison, folder: Path, title: str) -> None:
+def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequence[str] = ()) -> None:
     """Write README.md, comparison.html, the tables as CSV and the plots as PNG and SVG.
 
     Everything is made in a temporary folder first, so a failure leaves the files of an earlier report as they were.
+
+    Args:
+        comparison: what to report.
+        folder: what an earlier report left there and this one lacks is deleted.
+        title: of the report.
+        remarks: what a reader must know beforehand, such as the systems that were left out.
     """
+    remarks = [*remarks, *warnings(comparison)]
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".comparison-", dir=folder) as name:
         draft = Path(name)
@@ -52,10 +70,26 @@ def write_report(comparison: Comparison, folder: Path, title: str) -> None:
             with open(draft / f"{stem}.csv", "w", encoding="utf-8", newline="") as table:
                 csv.writer(table).writerows(rows)
         parts = sections(comparison, pictures)
-        (draft / "README.md").write_text(markdown(title, parts, comparison), encoding="utf-8")
-        (draft / "comparison.html").write_text(html(title, parts, comparison, draft), encoding="utf-8")
-        for file in draft.iterdir():
-            os.replace(file, folder / file.name)
+        (draft / "README.md").write_text(markdown(title, parts, comparison, remarks), encoding="utf-8")
+        (draft / "comparison.html").write_text(html(title, parts, comparison, remarks, draft), encoding="utf-8")
+        written = {file.name for file in draft.iterdir()}
+        for file in written:
+            os.replace(draft / file, folder / file)
+        for file in FILES - written:
+            (folder / file).unlink(missing_ok=True)
+
+
+def warnings(comparison: Comparison) -> list[str]:
+    """What makes the tests weak."""
+    count = len(comparison.references)
+    few = f"The test set has only {count} sentence{'s' if count > 1 else ''}: below about {ENOUGH} the bootstrap's"
+    return [f"{few} intervals and p are too small to rely on."] if count < ENOUGH else []
+
+
+def summary(comparison: Comparison) -> str:
+    """What is compared."""
+    count = len(comparison.systems)
+    return f"{count} system{'s' if count > 1 else ''}, baseline: {comparison.baseline}."
 
 
 def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
@@ -93,7 +127,8 @@ def score_table(comparison: Comparison) -> Table:
         rows.append(row)
     note = (
         f"{len(comparison.references):,} sentences. Δ: against {comparison.baseline}; + better, − worse at p < 0.05, "
-        "= neither (sacreBLEU's paired bootstrap, 1,000 samples; its p is about that of a one-sided test). "
+        "= neither (sacreBLEU's paired bootstrap, 1,000 samples; its p is about that of a one-sided test, "
+        "at least 2⁻ⁿ where n lines differ). "
         "±: 95% confidence interval. ↓: lower is better. "
     )
     note += " ".join(f"{metric}: {signature}." for metric, signature in comparison.signatures.items())
@@ -242,12 +277,16 @@ def marked(text: str, reference: str) -> list[tuple[str, bool]]:
     return words
 
 
-def markdown(title: str, parts: Iterable[Section], comparison: Comparison) -> str:
+def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remarks: Iterable[str]) -> str:
     """The report for a repository."""
     lines = [
         f"# {title}",
         "",
         "[comparison.html](comparison.html) is the same in one file; the CSV files have all digits.",
+        "",
+        escaped(summary(comparison)),
+        "",
+        *(f"* {escaped(remark)}" for remark in remarks),
     ]
     for part in parts:
         lines += ["", f"## {part.title}"]
@@ -271,15 +310,17 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison) -> st
 
 def markdown_table(table: Table) -> list[str]:
     """In GitHub's Markdown; numbers to the right."""
-    cells = [
-        [cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in row]
-        for row in (table.header, *table.rows)
-    ]
+    cells = [list(map(escaped, row)) for row in (table.header, *table.rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], "|---" * len(table.header) + "|", *lines[1:]]
 
 
-def html(title: str, parts: Iterable[Section], comparison: Comparison, folder: Path) -> str:
+def escaped(text: str) -> str:
+    """Text in Markdown that breaks no table and is no HTML."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def html(title: str, parts: Iterable[Section], comparison: Comparison, remarks: Iterable[str], folder: Path) -> str:
     """The report as one page that needs nothing beside it."""
 
     def picture(name: str) -> str:
@@ -295,4 +336,4 @@ def html(title: str, parts: Iterable[Section], comparison: Comparison, folder: P
     environment.filters |= {"picture": picture, "marked": marked}
     contrasts = [(contrast, examples(comparison, contrast)) for contrast in comparison.contrasts]
     template = environment.get_template("comparison.html.jinja")
-    return template.render(title=title, parts=parts, contrasts=contrasts, comparison=comparison)
+    return template.render(title=title, summary=summary(comparison), remarks=remarks, parts=parts, contrasts=contrasts)

@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+CROSS = "×: diverged or not finite"
+HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
 History = Sequence[Mapping[str, Any]]
 Results = Mapping[str, Any]
 
@@ -33,15 +35,23 @@ def series(history: History, name: str) -> tuple[list[int], list[float]]:
     return [row["step"] for row in rows], [row[name] for row in rows]
 
 
+def labelled(name: str, runs: Sequence[Results]) -> str:
+    """A line's entry in the legend, which says when runs of it diverged: there may be nothing else to see of them."""
+    updates = [str(run["diverged"]["update"]) for run in runs if run["status"] == "diverged"]
+    return f"{name} (diverged at update {', '.join(updates)})" if updates else name
+
+
 def plot_curve(history: History, path: Path) -> None:
     """Training and validation NLL, and BLEU where it was measured, of one run."""
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    crosses = False
     for (name, label), colour in zip((("nll", "training"), ("eval_loss", "validation")), COLOURS, strict=False):
         steps, values = series(history, name)
         if steps:
             axes.plot(
                 steps, values, color=colour, label=label, marker="o" if name == "eval_loss" else None, markersize=4
             )
+            crosses |= mark_breaks(axes, steps, values, colour)
     axes.set(xlabel="updates", ylabel="NLL (nats per token)", ylim=(0, None))
     steps, values = series(history, "eval_bleu")
     if steps:
@@ -50,7 +60,7 @@ def plot_curve(history: History, path: Path) -> None:
         right.set(ylabel="validation BLEU (dashed)", ylim=(0, 100))
     axes.grid(alpha=0.3)
     if axes.lines:
-        axes.legend(loc="upper right")
+        axes.legend(loc="upper right", title="×: not finite" if crosses else None)
     save(figure, path)
 
 
@@ -63,8 +73,7 @@ def plot_runs(
         steps, values = series(history, name)
         style = line_style(index)
         axes.plot(steps, values, label=run, **style)
-        if run in diverged and steps:
-            mark_end(axes, steps, values, style["color"])
+        mark_breaks(axes, steps, values, style["color"], (steps or [0])[-1] if run in diverged else None)
     axes.set(xlabel="updates", ylabel=ylabel, title=title)
     axes.grid(alpha=0.3)
     axes.legend()
@@ -75,9 +84,52 @@ def mark_end(axes: Axes, steps: Sequence[int], values: Sequence[float], colour: 
     """A cross at the last finite value of a run that diverged."""
     finite = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
     if finite:
-        style = {"marker": "x", "markersize": 10, "markeredgewidth": 2.5, "color": colour}
-        (cross,) = axes.plot([finite[-1][0]], [finite[-1][1]], linestyle="", clip_on=False, **style)
-        cross.set_in_layout(False)
+        draw_cross(axes, *finite[-1], colour)
+
+
+def mark_breaks(
+    axes: Axes, steps: Sequence[int], values: Sequence[float], colour: str, diverged_at: int | None = None
+) -> bool:
+    """Crosses at the last finite value before each gap of values that are not, and before a run diverged.
+
+    Where there is no finite value before, the cross is on the axis.
+
+    Returns:
+        Whether there is any cross.
+    """
+    first = steps[0] if steps else diverged_at
+    last: tuple[int | None, float | None] = (first, None)
+    places = []
+    for step, value in zip(steps, values, strict=True):
+        if math.isfinite(value):
+            last = (step, value)
+        else:
+            places.append(last)
+    if diverged_at is not None:
+        places.append(last)
+    for place in dict.fromkeys(places):
+        draw_cross(axes, *place, colour)
+    return bool(places)
+
+
+def draw_cross(axes: Axes, step: float | None, value: float | None, colour: str) -> None:
+    """A cross at a point, or on the axis where there is no value."""
+    style = {"marker": "x", "markersize": 10, "markeredgewidth": 2.5, "color": colour, "linestyle": ""}
+    transform = axes.transData if value is not None else axes.get_xaxis_transform()
+    (cross,) = axes.plot([step], [value or 0.0], clip_on=False, transform=transform, **style)
+    cross.set_in_layout(False)
+
+
+def dots(values: Sequence[float]) -> dict[str, Any]:
+    """Style that shows the finite values between two that are not, or the only one: a line alone would hide them."""
+    finite = [False, *map(math.isfinite, values), False]
+    alone = [i for i in range(len(values)) if finite[i : i + 3] == [False, True, False]]
+    return {"marker": ".", "markevery": alone} if alone else {}
+
+
+def divergence(run: Results) -> int | None:
+    """The update at which a run diverged."""
+    return run["diverged"]["update"] if run["status"] == "diverged" else None
 
 
 def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None) -> None:
@@ -88,24 +140,22 @@ def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, u
         unigram: validation NLL of a model of frequencies alone, drawn as a level.
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+    crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (cell, runs) in enumerate(cells.items()):
             style = line_style(index)
-            points = list(band([run["history"] for run in runs], name))
-            if points:
-                steps, low, middle, high = zip(*points, strict=True)
-                axes.plot(steps, middle, label=cell, **style)
-                axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
+            points = band([run["history"] for run in runs], name)
+            steps, low, middle, high = list(zip(*points, strict=True)) or ([], [], [], [])
+            axes.plot(steps, middle, label=labelled(cell, runs), **style, **dots(middle))
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
             for run in runs:
-                if run["status"] == "diverged":
-                    mark_end(axes, *series(run["history"], name), style["color"])
+                crosses |= mark_breaks(axes, *series(run["history"], name), style["color"], divergence(run))
         if unigram is not None:
             axes.axhline(unigram, color="grey", linewidth=1, linestyle=":", label="word frequencies alone")
         axes.set(xlabel="updates", title=label)
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="NLL (nats per token)")
-    diverged = any(run["status"] == "diverged" for runs in cells.values() for run in runs)
-    legend_above(figure, panels[1], title + (" (×: diverged)" if diverged else ""))
+    legend_above(figure, panels[1], title + (f" ({CROSS})" if crosses else ""))
     save(figure, path)
 
 
@@ -119,51 +169,56 @@ def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
 
 
 def band(histories: Sequence[History], name: str) -> Iterator[tuple[int, float, float, float]]:
-    """Update, lowest, mean and highest value of the runs that got there."""
-    points = sorted(point for history in histories for point in zip(*series(history, name), strict=True))
-    for step, group in groupby(points, key=itemgetter(0)):
-        values = [value for _, value in group]
+    """Update, lowest, mean and highest finite value of the runs that got there; NaN where none is finite."""
+    points = [point for history in histories for point in zip(*series(history, name), strict=True)]
+    for step, group in groupby(sorted(points, key=itemgetter(0)), key=itemgetter(0)):
+        values = [value for _, value in group if math.isfinite(value)] or [math.nan]
         yield step, min(values), mean(values), max(values)
+
+
+def perplexity(nll: float) -> float:
+    """NaN for one that would leave the rest of the figure no room."""
+    return math.exp(nll) if nll <= HIGHEST else math.nan
 
 
 def plot_perplexity(runs: Mapping[str, Results], path: Path) -> None:
     """Training and validation perplexity of several runs, as in figure 2 of Very Deep Transformers."""
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+    crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (run, results) in enumerate(runs.items()):
             steps, values = series(results["history"], name)
-            style, perplexity = line_style(index), [math.exp(min(value, 20)) for value in values]
-            axes.plot(steps, perplexity, label=run, **style)
-            if results["status"] == "diverged":
-                mark_end(axes, steps, perplexity, style["color"])
+            style, perplexities = line_style(index), [perplexity(value) for value in values]
+            axes.plot(steps, perplexities, label=labelled(run, [results]), **style, **dots(perplexities))
+            crosses |= mark_breaks(axes, steps, perplexities, style["color"], divergence(results))
         axes.set(xlabel="updates", title=label, yscale="log")
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="perplexity")
-    diverged = any(results["status"] == "diverged" for results in runs.values())
-    legend_above(figure, panels[1], "×: diverged" if diverged else "")
+    legend_above(figure, panels[1], f"{CROSS}, or above $e^{{{HIGHEST:g}}}$" if crosses else "")
     save(figure, path)
 
 
 def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Test BLEU by depth, a line a variant, the seeds as points, as in figure 3 of the DLCL paper.
+    """Test BLEU by depth, a line a model, the seeds as points, as in figure 3 of the DLCL paper.
 
     Args:
-        rows: `status`, `variant`, `encoder_layers`, `decoder_layers` and `bleu` of each run; those that finished
-            without a test set are left out.
+        rows: `status`, `variant`, `encoder_layers`, `decoder_layers` and `bleu` of each run, and `line`, what the runs
+            of a line have in common, if not the variant; those that finished without a test set are left out.
     """
     rows = [row for row in rows if row["status"] == "diverged" or row["bleu"] is not None]
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     shapes = sorted({shape_of(row) for row in rows}, key=lambda shape: (sum(shape), shape))
-    for index, variant in enumerate(dict.fromkeys(row["variant"] for row in rows)):
+    lines = [row.get("line") or row["variant"] for row in rows]
+    for index, line in enumerate(dict.fromkeys(lines)):
         style, marker = line_style(index), MARKERS[index % len(MARKERS)]
         points = sorted(
             (shapes.index(shape_of(row)), math.nan if row["bleu"] is None else row["bleu"])
-            for row in rows
-            if row["variant"] == variant
+            for row, own in zip(rows, lines, strict=True)
+            if own == line
         )
         scores = {place: [b for _, b in group if not math.isnan(b)] for place, group in groupby(points, itemgetter(0))}
         means = {place: mean(seeds) for place, seeds in scores.items() if seeds}
-        axes.plot(list(means), list(means.values()), label=variant, marker=marker, markersize=6, **style)
+        axes.plot(list(means), list(means.values()), label=line, marker=marker, markersize=6, **style)
         axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
         for place in {place for place, bleu in points if math.isnan(bleu)}:
             mark_end(axes, [place], [0.0], style["color"])

@@ -83,23 +83,19 @@ def sparse(count: int, most: int = 12) -> list[int]:
 def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) -> None:
     """ω by sublayer: profiled, closed form or α as the models hold it; a trained one with its spread over features.
 
-    The dashed grey lines are the two closed forms for the depth of the first model.
-
-    Raises:
-        ValueError: a model has no ω.
+    The dashed grey lines are the two closed forms for the depth of the first model. Every model must have ω.
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
     for axes, name in zip(panels, STACKS, strict=True):
         for index, (label, model) in enumerate(models.items()):
-            if not model.config.has_omega:
-                raise ValueError(f"{label}: variant {model.config.variant!r} has no ω to show")
             omega = torch.stack(
                 [block.omega.detach().float().cpu() for block in residual_blocks(getattr(model.model, name))]
             )
             places, middle, deviation = range(1, len(omega) + 1), omega.mean(1).numpy(), omega.std(1).numpy()
-            axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **line_style(index))
+            style = line_style(index)
+            axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **style)
             if model.config.train_omega:
-                axes.fill_between(places, middle - deviation, middle + deviation, color=COLOURS[index], alpha=0.2)
+                axes.fill_between(places, middle - deviation, middle + deviation, color=style["color"], alpha=0.2)
         sublayers = count_sublayers(next(iter(models.values())).config, name)
         forms = {"closed form, O(log n)": log_n(sublayers), "closed form, O(1)": math.sqrt(sublayers)}
         for (label, value), style in zip(forms.items(), ("--", ":"), strict=True):

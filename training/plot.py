@@ -9,43 +9,55 @@
     python training/plot.py speed speed.json --output speed.png
 
 `curves` and `depth` take folders of runs (with their results.json), `dlcl`, `omega` and `sizes` folders of models.
+Plain files among them, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is named and
+left out; the exit code is then 1.
 """
 
 import argparse
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.cli import USER_ERRORS, describe
 from admin_nmt.model_folder import load_model
-from cli import run
+from cli import ANEW, run
 from figures import COLOURS, STYLES, plot_curve, plot_depths, plot_perplexity, plot_runs, save
 from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from speed import SpeedTest, measure
 from tables import flat
 
 __all__ = ["COLOURS", "STYLES", "plot_curve", "plot_runs", "save"]
+RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 
 
 def read_json(path: Path, needed: set[str]) -> dict[str, Any]:
-    """What a run or a measurement left; raises OSError where it has not ended, ValueError where it lacks `needed`."""
+    """What a run or a measurement left; raises OSError where there is no file, ValueError where it lacks `needed`."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: is no valid JSON ({error})") from error
-    if missing := needed - set(values):
-        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: is no JSON object")
+    check(path, values, needed)
     return values
 
 
+def check(path: Path, values: Mapping[str, Any], needed: set[str]) -> None:
+    """Raises ValueError where `values`, from a file of another version, lack any that are needed."""
+    if missing := needed - set(values):
+        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
+
+
 def results(folder: Path) -> dict[str, Any]:
-    return read_json(folder / "results.json", {"model", "training", "history"})
-
-
-def names(folders: list[Path]) -> list[str]:
-    """Short names that tell the folders apart: a model's `final` is that of its run."""
-    return [folder.parent.name if folder.name in ("final", "standard") else folder.name for folder in folders]
+    """results.json of a run that ended."""
+    if not folder.exists():
+        raise ValueError(f"{folder}: there is no such folder")
+    if not (folder / "results.json").is_file():
+        raise ValueError(f"{folder}: has no results.json, so it has not finished, or is no run")
+    return read_json(folder / "results.json", RESULTS)
 
 
 def load(folder: Path) -> AdminForConditionalGeneration:
@@ -55,26 +67,11 @@ def load(folder: Path) -> AdminForConditionalGeneration:
     return model
 
 
-def curves(args: argparse.Namespace) -> None:
-    plot_perplexity({name: results(f) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
-
-
-def depth(args: argparse.Namespace) -> None:
-    plot_depths([flat(results(folder)) for folder in args.inputs], args.title, args.output)
-
-
-def dlcl(args: argparse.Namespace) -> None:
-    if len(args.inputs) != 1:
-        raise ValueError("dlcl shows one model: give one folder")
-    plot_history_weights(load(args.inputs[0]), args.output)
-
-
-def omega(args: argparse.Namespace) -> None:
-    plot_omega({name: load(f) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
-
-
-def sizes(args: argparse.Namespace) -> None:
-    plot_sizes({name: parts(load(f)) for name, f in zip(names(args.inputs), args.inputs, strict=True)}, args.output)
+def load_with_omega(folder: Path) -> AdminForConditionalGeneration:
+    model = load(folder)
+    if not model.config.has_omega:
+        raise ValueError(f"{folder}: variant {model.config.variant!r} has no ω to show")
+    return model
 
 
 def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
@@ -86,33 +83,91 @@ def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
     return {"embeddings": sum(p.numel() for p in model.parameters()) - sum(stacks.values())} | stacks
 
 
+def names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of different paths that tell them apart: a model's `final` is that of its run."""
+    paths = [folder.resolve() for folder in folders]
+    runs = [path.parent if path.name in ("final", "standard") else path for path in paths]
+    if len(set(runs)) < len(runs):  # two folders of one run
+        runs = paths
+
+    def short(run: Path) -> str:
+        ends = (run.parts[-count:] for count in range(1, len(run.parts) + 1))
+        return "/".join(next(end for end in ends if sum(other.parts[-len(end) :] == end for other in runs) == 1))
+
+    return [short(run) for run in runs]
+
+
+def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, Any]:
+    """What `read` makes of each folder, by short names; where it cannot, this is said on stderr."""
+    found = {}
+    for name, folder in zip(names(folders), folders, strict=True):
+        try:
+            found[name] = read(folder)
+        except USER_ERRORS as error:
+            print(f"left out: {describe(error)}", file=sys.stderr)
+    return found
+
+
+Draw = Callable[[Mapping[str, Any], argparse.Namespace], None]
+FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
+    "curves": (results, lambda runs, args: plot_perplexity(runs, args.output)),
+    "depth": (
+        lambda folder: flat(results(folder)),
+        lambda rows, args: plot_depths([*rows.values()], args.title, args.output),
+    ),
+    "dlcl": (load, lambda models, args: plot_history_weights(*models.values(), args.output)),
+    "omega": (load_with_omega, lambda models, args: plot_omega(models, args.output)),
+    "sizes": (lambda folder: parts(load(folder)), lambda sizes, args: plot_sizes(sizes, args.output)),
+}
+
+
+def draw(args: argparse.Namespace) -> bool:
+    """Draw the figure of runs or models that was asked for; says whether all of them are in it."""
+    files = [path for path in args.inputs if path.is_file()]
+    folders = list({path.resolve(): path for path in args.inputs if path not in files}.values())
+    if files:
+        print(f"skipped, as they are no folders: {', '.join(path.name for path in files)}", file=sys.stderr)
+    if not folders:
+        raise ValueError(f"{args.figure}: name at least one folder")
+    if args.figure == "dlcl" and len(folders) != 1:
+        raise ValueError("dlcl shows one model: give one folder")
+    read, plot = FIGURES[args.figure]
+    found = read_all(folders, read)
+    if not found:
+        raise ValueError("nothing is left to draw")
+    plot(found, args)
+    return len(found) == len(folders)
+
+
 def speed(args: argparse.Namespace) -> None:
+    """Draw the speed by depth, measured now or earlier."""
     if args.measure == bool(args.inputs):
         raise ValueError("speed: give either a JSON of earlier measurements or --measure")
+    if len(args.inputs) > 1:
+        raise ValueError("speed shows one measurement: give one JSON")
     if args.measure:
         facts = measure(SpeedTest())
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     else:
-        facts = read_json(args.inputs[0], {"rows"})
+        facts = read_json(args.inputs[0], {"rows", "settings", "device"})
+        check(args.inputs[0], facts["settings"], {"others", "num_beams", "d_model"})
     plot_speed(facts, args.output)
-
-
-FIGURES: tuple[Callable[[argparse.Namespace], None], ...] = (curves, depth, dlcl, omega, sizes, speed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=[figure.__name__ for figure in FIGURES])
+    parser.add_argument("figure", choices=[*FIGURES, "speed"])
     parser.add_argument("inputs", nargs="*", type=Path, help="folders of runs or models, or the JSON of speed")
     parser.add_argument("--output", type=Path, required=True, help="PNG, SVG or PDF file")
     parser.add_argument("--title", default="", help="of depth")
     parser.add_argument("--measure", action="store_true", help="speed: measure now, on models of random weights")
     args = parser.parse_args()
-    if not args.inputs and args.figure != "speed":
-        raise ValueError(f"{args.figure}: name at least one folder")
-    {figure.__name__: figure for figure in FIGURES}[args.figure](args)
+    if args.figure == "speed":
+        speed(args)
+    elif not draw(args):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, ANEW)

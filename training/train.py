@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.checkpoints import complete_checkpoints, settle_best_checkpoint
 from admin_nmt.divergence import DivergedError
+from admin_nmt.metrics import check_language
 from cli import run
 from facts import divergence_facts, omega_facts, read_results, run_facts, write_results
 from finish import average_or_best, export, set_search, test_scores, write_cards
@@ -60,6 +61,7 @@ def main() -> None:
             f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
             "delete its results.json and raise training.max_steps"
         )
+    check_language(recipe.languages[1])  # before hours of training, not after them
     start_processes()
     claim_folder(recipe)
     say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
