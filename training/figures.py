@@ -1,7 +1,7 @@
 """Drawing: the pictures of training runs."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -61,22 +61,6 @@ def plot_curve(history: History, path: Path) -> None:
     axes.grid(alpha=0.3)
     if axes.lines:
         axes.legend(loc="upper right", title="×: not finite" if crosses else None)
-    save(figure, path)
-
-
-def plot_runs(
-    runs: Mapping[str, History], name: str, ylabel: str, title: str, path: Path, diverged: Collection[str] = ()
-) -> None:
-    """The logged value `name` of several runs over updates; those that diverged end in a cross."""
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for index, (run, history) in enumerate(runs.items()):
-        steps, values = series(history, name)
-        style = line_style(index)
-        axes.plot(steps, values, label=run, **style)
-        mark_breaks(axes, steps, values, style["color"], (steps or [0])[-1] if run in diverged else None)
-    axes.set(xlabel="updates", ylabel=ylabel, title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
     save(figure, path)
 
 

@@ -24,12 +24,11 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli import USER_ERRORS, describe
 from admin_nmt.model_folder import load_model
 from cli import ANEW, run
-from figures import COLOURS, STYLES, plot_curve, plot_depths, plot_perplexity, plot_runs, save
+from figures import plot_depths, plot_perplexity
 from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from speed import SpeedTest, measure
 from tables import flat
 
-__all__ = ["COLOURS", "STYLES", "plot_curve", "plot_runs", "save"]
 RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 
 

@@ -406,9 +406,7 @@ def _lock(folder: Path) -> None:
     try:
         lock.acquire(blocking=False)
     except Timeout as error:
-        raise ValueError(
-            f"{folder}: another process trains there; wait, or choose another output_dir"
-        ) from error
+        raise ValueError(f"{folder}: another process trains there; wait, or choose another output_dir") from error
     _locks.append(lock)
 
 

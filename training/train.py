@@ -19,8 +19,8 @@ from admin_nmt.divergence import DivergedError
 from admin_nmt.metrics import check_language
 from cli import run
 from facts import divergence_facts, omega_facts, read_results, run_facts, write_results
+from figures import plot_curve
 from finish import average_or_best, export, set_search, test_scores, write_cards
-from plot import plot_curve
 from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
 
 
