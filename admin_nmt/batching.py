@@ -69,8 +69,16 @@ def serpentine_order(source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLik
     equal lengths keep their order.
     """
     source, target = _sort_key(source_lengths), _sort_key(target_lengths)
+    if not len(source):
+        return np.arange(0)
+    low, high, first = int(source.min()), int(source.max()), int(target.min())
     turn = np.cumsum(np.bincount(target) > 0) % 2 == 0
-    return np.lexsort((np.where(turn[target], -source, source), target))
+    place = np.where(turn[target], high - source, source - low)
+    if (int(target.max()) - first + 1) * (high - low + 1) > 1 << 16:
+        return np.lexsort((place, target))
+    # Both in one key of 16 bits: half the work for a corpus of short sentences.
+    key = (target - first).astype(np.uint16) * np.uint16(high - low + 1) + place.astype(np.uint16)
+    return np.argsort(key, kind="stable")
 
 
 def _sort_key(lengths: npt.ArrayLike) -> IntArray:

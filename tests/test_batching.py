@@ -95,6 +95,14 @@ def test_serpentine_order_keeps_the_order_of_equal_pairs_at_any_length() -> None
     assert serpentine_order([40_000, 3, 40_000], [70_000, 70_000, 1]).tolist() == [2, 0, 1]
 
 
+@given(st.lists(st.tuples(*[st.integers(1, 9) | st.integers(200, 300) | st.integers(1, 50_000)] * 2)))
+def test_serpentine_order_equals_the_plain_sort(pairs: list[tuple[int, int]]) -> None:
+    turns = {length: number % 2 for number, length in enumerate(sorted({target for _, target in pairs}))}
+    keys = [(target, -source if turns[target] else source) for source, target in pairs]
+    source, target = ([pair[side] for pair in pairs] for side in (0, 1))
+    assert serpentine_order(source, target).tolist() == sorted(range(len(pairs)), key=keys.__getitem__)
+
+
 def test_padding_fraction_counts_both_sides() -> None:
     # Batch 1 holds 2 x (4 + 5) positions for 3 + 4 + 5 + 1 tokens; batch 2 is full.
     assert padding_fraction([[0, 1], [2]], [3, 4, 2], [5, 1, 6]) == pytest.approx(5 / 26)

@@ -44,7 +44,9 @@ class Arguments:
     model: str | None = field(default=None, metadata={"help": "Folder of a trained stock model, measured as well."})
     source: str | None = field(default=None, metadata={"help": "Sentences to translate instead of test_2016."})
     target: str | None = field(default=None, metadata={"help": "Their references, for the BLEU of `check`."})
-    shapes: list[str] = field(default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}."})
+    shapes: list[str] = field(
+        default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}; or none."}
+    )
     rounds: int = field(default=3, metadata={"help": "Measurements of each system; 0 to check alone."})
     sentences: int = field(default=1000, metadata={"help": "So many sentences from the start of the file."})
     num_beams: int = field(default=5, metadata={"help": "Beam size."})
@@ -176,6 +178,8 @@ def check_table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     args = parse(Arguments, __doc__)
+    if args.shapes == ["none"]:
+        args.shapes = []
     unknown = set(args.shapes) - set(SHAPES)
     if unknown:
         raise ValueError(f"shapes: {min(unknown)!r} is not one of {', '.join(SHAPES)}")

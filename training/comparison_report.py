@@ -285,9 +285,9 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remar
         "[comparison.html](comparison.html) is the same in one file; the CSV files have all digits.",
         "",
         escaped(summary(comparison)),
-        "",
-        *(f"* {escaped(remark)}" for remark in remarks),
     ]
+    bullets = [f"* {escaped(remark)}" for remark in remarks]
+    lines += ["", *bullets] if bullets else []
     for part in parts:
         lines += ["", f"## {part.title}"]
         for table in part.tables:
