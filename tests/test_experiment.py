@@ -201,9 +201,13 @@ def test_an_interrupt_stops_the_runs(grid, launch):
         os.kill(os.getpid(), signal.SIGINT)
 
     stopped = threading.Event()
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        run_all(grid, pending(grid), 2, launch)
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_all(grid, pending(grid), 2, launch)
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert all((run.folder / "interrupted").exists() for run in grid.runs())
     assert len(pending(grid)) == 2
 
