@@ -13,10 +13,10 @@ from facts import read_results
 from recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
 
 Overrides = Mapping[str, Any]
-COMPARED = {
+COMPARED = (
     *RESUMED, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "gradient_accumulation_steps",
     "weight_decay", "max_grad_norm", "adversarial_weight",
-}  # fmt: skip
+)  # fmt: skip
 
 
 @dataclass
