@@ -179,7 +179,7 @@ def vocabulary(recipe: Recipe, prepared: Prepared | None = None) -> str:
     """The size of the vocabulary, of source and target if they differ, and whether nothing but a guess is behind it."""
     config = model_config(recipe, prepared)
     sizes = dict.fromkeys([config.vocab_size, config.decoder_vocab_size or config.vocab_size])
-    absent = "path" in recipe.tokenizer and find_tokenizers(recipe, prepared) is None
+    absent = recipe.tokenizer.get("path") is not None and find_tokenizers(recipe, prepared) is None
     guessed = absent and "from_pretrained" not in recipe.model
     return "/".join(f"{size:,}" for size in sizes) + (" (assumed)" if guessed else "")
 
