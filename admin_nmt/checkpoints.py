@@ -1,6 +1,7 @@
 """The checkpoints that a run has left in its folder."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -42,6 +43,28 @@ def settle_best_checkpoint(checkpoint: Path) -> None:
             json.dumps(state | {"best_model_checkpoint": str(moved)}, indent=2) + "\n", encoding="utf-8"
         )
         temporary.replace(path)
+
+
+def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
+    """Refuse a checkpoint whose number of updates is another part of the epoch here: some pairs would be missed.
+
+    Args:
+        batches: in an epoch, of each process.
+        accumulation: of them in an update.
+
+    Raises:
+        ValueError: naming the checkpoint and both positions.
+    """
+    state: dict[str, Any] = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+    updates = math.ceil(batches / accumulation)
+    saved, here = state.get("epoch"), state["global_step"] / updates
+    # Within an update: the last one of an epoch may be short, and not all processes may have a batch for it.
+    if saved is not None and abs(saved - here) > 1 / updates:
+        raise ValueError(
+            f"{checkpoint}: stands at epoch {saved:.2f} after {state['global_step']} updates, which are {here:.2f} "
+            "epochs here: go on with the same training pairs, max_tokens and processes × gradient_accumulation_steps, "
+            "or set ignore_data_skip to begin the epoch anew"
+        )
 
 
 @contextmanager

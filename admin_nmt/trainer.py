@@ -24,7 +24,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed
 from .allocator import keep_freed_memory
 from .batching import Seq2SeqCollator, TokenBatchSampler
 from .callbacks import EpochShuffle, TokenMeter
-from .checkpoints import checkpoint_being_written
+from .checkpoints import check_position, checkpoint_being_written
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
 from .loss import LabelSmoothedLoss
@@ -63,6 +63,7 @@ class AdminTrainer(ShardingTrainer):
 
     Raises:
         ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
+            By `train`, a checkpoint that stands elsewhere in the epoch than its number of updates would here.
         DivergedError: by `train`, before an update that is not finite.
     """
 
@@ -143,6 +144,9 @@ class AdminTrainer(ShardingTrainer):
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
         """Settles ω here: the checkpoint is loaded, and the model not yet wrapped for several processes."""
+        if resume_from_checkpoint is not None and not self.args.ignore_data_skip:
+            batches = len(train_dataloader)
+            check_position(Path(resume_from_checkpoint), batches, self.args.gradient_accumulation_steps)
         config = self.model.config
         if resume_from_checkpoint is not None and hasattr(config, "omega_profiled"):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.

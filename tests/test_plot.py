@@ -62,7 +62,7 @@ def test_figures_of_runs(picture, runs, figure):
 def test_a_diverged_run_ends_in_a_cross(kept, tmp_path):
     history = [{"step": 1, "nll": 9.0}, {"step": 2, "nll": 8.0}, {"step": 3, "nll": float("nan")}]
     run = results("post_ln", None) | {"history": history}
-    figures.plot_perplexity({"wild": run}, tmp_path / "x.png")
+    figures.plot_perplexity({"wild": run}, "", tmp_path / "x.png")
     crosses = [line for line in kept[0].axes[0].lines if line.get_marker() == "x"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, pytest.approx(2.718281828**8))]
 
@@ -88,7 +88,7 @@ def run_of(*values: float, diverged: int | None = None) -> dict:
 def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
     early = run_of(diverged=7)
     figures.plot_cells({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
-    figures.plot_perplexity({"good": run_of(3.0), "early": early}, tmp_path / "x.png")
+    figures.plot_perplexity({"good": run_of(3.0), "early": early}, "", tmp_path / "x.png")
     for figure in kept:
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == ["good", "early (diverged at update 7)"]
@@ -106,7 +106,7 @@ def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
 
 
 def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
-    figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, tmp_path / "x.png")
+    figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, "A title", tmp_path / "x.png")
     line = kept[0].axes[0].lines[0]
     assert max(value for value in line.get_ydata() if value == value) == pytest.approx(2.718281828)
     assert [place for place, _ in crosses(kept[0].axes[0])] == [1]

@@ -142,6 +142,20 @@ def test_interrupted_run_ends_like_the_straight_one_bit_for_bit(new_model, argum
     assert_identical(second, straight)
 
 
+@pytest.mark.parametrize("fields", [{"gradient_accumulation_steps": 2}, {"max_tokens": 96}])
+def test_refuses_a_checkpoint_that_stands_elsewhere_in_the_epoch(new_model, arguments, fields):
+    data = random_ids(14)
+    AdminTrainer(new_model(), arguments(max_steps=9), train_dataset=data, callbacks=[StopAfter(4)]).train()
+    with pytest.raises(ValueError, match=r"checkpoint-4: stands at epoch 0\.80 after 4 updates, which are (1\.33|2\.00)"):
+        AdminTrainer(new_model(), arguments(max_steps=9, **fields), train_dataset=data).train(
+            resume_from_checkpoint=True
+        )
+    args = arguments(max_steps=9, ignore_data_skip=True, **fields)
+    resumed = AdminTrainer(new_model(), args, train_dataset=data)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 9
+
+
 def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
     calls = []
 

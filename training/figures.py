@@ -165,7 +165,7 @@ def perplexity(nll: float) -> float:
     return math.exp(nll) if nll <= HIGHEST else math.nan
 
 
-def plot_perplexity(runs: Mapping[str, Results], path: Path) -> None:
+def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path) -> None:
     """Training and validation perplexity of several runs, as in figure 2 of Very Deep Transformers."""
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
     crosses = False
@@ -178,7 +178,8 @@ def plot_perplexity(runs: Mapping[str, Results], path: Path) -> None:
         axes.set(xlabel="updates", title=label, yscale="log")
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="perplexity")
-    legend_above(figure, panels[1], f"{CROSS}, or above $e^{{{HIGHEST:g}}}$" if crosses else "")
+    explained = f"{CROSS}, or above $e^{{{HIGHEST:g}}}$" if crosses else ""
+    legend_above(figure, panels[1], "\n".join(text for text in (title, explained) if text))
     save(figure, path)
 
 

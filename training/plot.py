@@ -109,7 +109,7 @@ def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, 
 
 Draw = Callable[[Mapping[str, Any], argparse.Namespace], None]
 FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
-    "curves": (results, lambda runs, args: plot_perplexity(runs, args.output)),
+    "curves": (results, lambda runs, args: plot_perplexity(runs, args.title, args.output)),
     "depth": (
         lambda folder: flat(results(folder)),
         lambda rows, args: plot_depths([*rows.values()], args.title, args.output),
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("figure", choices=[*FIGURES, "speed"])
     parser.add_argument("inputs", nargs="*", type=Path, help="folders of runs or models, or the JSON of speed")
     parser.add_argument("--output", type=Path, required=True, help="PNG, SVG or PDF file")
-    parser.add_argument("--title", default="", help="of depth")
+    parser.add_argument("--title", default="", help="of curves and depth")
     parser.add_argument("--measure", action="store_true", help="speed: measure now, on models of random weights")
     args = parser.parse_args()
     if args.figure == "speed":
