@@ -3,8 +3,8 @@
 The score, its parameters and the sum over the corpus are those of Banerjee & Lavie 2005 (Fmean = 10PR/(R+9P), penalty
 0.5 (chunks/matches)^3); the best alignment is searched for over all modules at once, as METEOR 1.5 does. The parameters
 that METEOR 1.5 tuned for each language, its paraphrases and its weights of function words are not here, so its numbers
-do not compare with these. Its alignments differ too, as it adds up the weights of matches in whole numbers: a stem match,
-of weight 0.6, counts for nothing in its search and is left out wherever it would begin a chunk. Here it is a match.
+do not compare with these. Its alignments differ too, as it adds up the weights of matches in whole numbers: in its
+search a stem match, of weight 0.6, counts for nothing and is left out where it would begin a chunk. Here it is a match.
 """
 
 import re
