@@ -105,6 +105,14 @@ def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
     assert "not finite" in kept[0].legends[0].get_title().get_text()
 
 
+def test_the_legend_fits_into_the_figure(kept, tmp_path):
+    runs = {f"a run with a rather long name, number {number}": run_of(3.0, 2.0) for number in range(9)}
+    figures.plot_perplexity(runs, "A title", tmp_path / "x.png")
+    (legend,) = kept[0].legends
+    assert legend.get_window_extent().width <= kept[0].bbox.width
+    assert kept[0].get_figheight() > 5
+
+
 def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
     figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, "A title", tmp_path / "x.png")
     line = kept[0].axes[0].lines[0]

@@ -19,6 +19,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "*")
 CROSS = "×: diverged or not finite"
+ROW = 0.2  # inches of a line of the legend
 HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
 History = Sequence[Mapping[str, Any]]
 Results = Mapping[str, Any]
@@ -144,12 +145,14 @@ def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, u
 
 
 def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
-    """One legend for all panels, below the title."""
+    """One legend for all panels, below the title, in as many columns as the figure, which grows with it, has room for."""
     handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=min(4, len(labels)), title=title, frameon=False
-        )
+    for columns in range(min(4, len(labels)), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, title=title, frameon=False)
+        if legend.get_window_extent().width <= figure.bbox.width or columns == 1:
+            figure.set_figheight(figure.get_figheight() + ROW * max(0, math.ceil(len(labels) / columns) - 2))
+            break
+        legend.remove()
 
 
 def band(histories: Sequence[History], name: str) -> Iterator[tuple[int, float, float, float]]:

@@ -100,7 +100,8 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
         forms = {"closed form, O(log n)": log_n(sublayers), "closed form, O(1)": math.sqrt(sublayers)}
         for (label, value), style in zip(forms.items(), ("--", ":"), strict=True):
             axes.axhline(value, color="grey", linewidth=1.2, linestyle=style, label=label)
-        axes.set(xlabel=f"sublayer of the {name}", ylabel="ω", ylim=(0, None))
+        axes.set(xlabel=f"sublayer of the {name}", ylim=(0, None))
+        axes.set_ylabel("ω", rotation=0, labelpad=10)  # turned it looks like a 3
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     legend_above(figure, panels[0], "")
@@ -112,7 +113,8 @@ def origin(model: AdminForConditionalGeneration) -> str:
     config = model.config
     if config.variant == "deepnorm":
         return "α of DeepNorm"
-    kind = "profiled" if config.omega_profiled else f"closed form {config.omega_rule}"
+    profiled = "profiled" if config.omega_rule == "profile" else "profiled in reference mode"
+    kind = profiled if config.omega_profiled else f"closed form {config.omega_rule}"
     return f"{kind}, then trained" if config.train_omega else kind
 
 
