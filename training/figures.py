@@ -145,7 +145,7 @@ def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, u
 
 
 def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
-    """One legend for all panels, below the title, in as many columns as the figure, which grows with it, has room for."""
+    """One legend for all panels, below the title, in as many columns as fit; the figure grows with its rows."""
     handles, labels = axes.get_legend_handles_labels()
     for columns in range(min(4, len(labels)), 0, -1):
         legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, title=title, frameon=False)
