@@ -1,5 +1,6 @@
 """Dependency on residual branches and change of the output, against plain recursions."""
 
+import json
 import sys
 
 import pytest
@@ -124,11 +125,18 @@ def test_growth_with_depth(new_model, batch):
 
 
 def test_the_script_writes_what_it_promises(monkeypatch, tmp_path, capsys):
-    options = "--variants post_ln pre_ln --depths 1 2 --shown_depth 2 --decoder_layers 1 --d_model 16 --seeds 1"
+    sizes = "--depths 1 2 --shown_depth 2 --decoder_layers 1 --d_model 16 --seeds 1"
+    options = f"--variants post_ln pre_ln admin admin:profile_reference admin:n {sizes}"
     monkeypatch.setattr(sys, "argv", ["analyse_depth.py", "--output", str(tmp_path), *options.split()])
     analyse_depth.main()
     assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}
     assert (tmp_path / "table.md").read_text() == capsys.readouterr().out
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    own = {row["variant"]: row["own"]["encoder"] for row in rows if row["encoder_layers"] == 2}
+    # ω² = n = 4 of unit variance beside a branch of b: b/(4 + b); without ω it is b/(1 + b).
+    ratio = {name: share[0] / (1 - share[0]) for name, share in own.items()}
+    assert ratio["post_ln"] == pytest.approx(4 * ratio["admin:n"], rel=1e-4)
+    assert own["admin"] != own["admin:profile_reference"]
 
 
 def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path):

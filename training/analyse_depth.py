@@ -2,6 +2,7 @@
 
     python training/analyse_depth.py --output model_cards/depth-analysis
     python training/analyse_depth.py --variants post_ln admin --depths 6 24 96 --d_model 256 --output out
+    python training/analyse_depth.py --variants admin admin:log_n admin:n --output out     the rules for ω
 
 New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
 each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
@@ -28,6 +29,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.configuration_admin import VARIANTS
 from admin_nmt.depth_analysis import dependencies, output_change, perturbed, updated
 from admin_nmt.profiling import profile_omega
+from admin_nmt.trainer import PROFILING_MODES, is_profiling_wanted
 from cli import ANEW, run
 from figures import legend_above, line_style, save
 
@@ -44,7 +46,10 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 @dataclass
 class Arguments:
     output: str = field(metadata={"help": "Folder of the plots, the numbers and their table, table.md."})
-    variants: list[str] = field(default_factory=lambda: list(VARIANTS), metadata={"help": "Which to analyse."})
+    variants: list[str] = field(
+        default_factory=lambda: list(VARIANTS),
+        metadata={"help": "Which to analyse; admin:RULE takes ω from that rule."},
+    )
     depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60], metadata={"help": "Encoder layers."})
     decoder_layers: int = field(default=6, metadata={"help": "Decoder layers, at every depth of the encoder."})
     shown_depth: int = field(default=18, metadata={"help": "Encoder layers of the pictures of single sublayers."})
@@ -63,13 +68,15 @@ def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
 
 
 def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
-    """A model as training begins with it: ω of ADMIN profiled."""
+    """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
+    variant, _, rule = variant.partition(":")
     shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
     for stack in ("encoder", "decoder"):
         shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
-    model = AdminForConditionalGeneration(AdminConfig(variant=variant, vocab_size=VOCABULARY, **shape)).eval()
-    if variant == "admin":
-        profile_omega(model, batch)
+    rules = {"omega_rule": rule} if rule else {}
+    model = AdminForConditionalGeneration(AdminConfig(variant=variant, vocab_size=VOCABULARY, **rules, **shape)).eval()
+    if is_profiling_wanted(model.config):
+        profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
     return model
 
 
@@ -136,9 +143,10 @@ def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
     lines = math.ceil(len(matrices) / columns)
     size = (3.4 * columns, 3.2 * lines)
     figure, axes = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False)
-    for axis in axes.flat[len(matrices) :]:
+    panels, surplus = axes.flat[: len(matrices)], axes.flat[len(matrices) :]
+    for axis in surplus:
         axis.remove()
-    for axis, (variant, matrix) in zip(axes.flat, matrices.items(), strict=False):
+    for axis, (variant, matrix) in zip(panels, matrices.items(), strict=True):
         beta = torch.tensor(matrix).sqrt()
         shown = beta.masked_fill(torch.ones_like(beta).triu(2).bool(), math.nan)
         count = len(beta)
@@ -147,7 +155,7 @@ def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
             shown.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="none", extent=extent
         )
         axis.set(title=variant, xlabel="branch j (0: embedding)", ylabel="output of sublayer i")
-    figure.colorbar(image, ax=axes, label=r"$\beta_{ij}$", shrink=0.8)
+    figure.colorbar(image, ax=panels, label=r"$\beta_{ij}$", shrink=0.8)
     save(figure, path)
 
 
@@ -185,12 +193,13 @@ def main() -> None:
     depths = sorted({*args.depths, args.shown_depth})
     rows = [analyse(args, *cell) for cell in tqdm(list(product(args.variants, depths, args.seeds)), desc="models")]
     folder = Path(args.output)
-    plot_growth(args, rows, folder / "growth.png")
-    plot_matrices(args, rows, folder / "dependencies.png")
+    folder.mkdir(parents=True, exist_ok=True)
     facts = {"settings": asdict(args), "torch": torch.__version__, "rows": rows}
     (folder / "results.json").write_text(json.dumps(rounded(facts)) + "\n", encoding="utf-8")
     text = table(args, rows)
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+    plot_growth(args, rows, folder / "growth.png")
+    plot_matrices(args, rows, folder / "dependencies.png")
     print(text)
 
 
