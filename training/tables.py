@@ -40,6 +40,7 @@ def flat(results: Row) -> Row:
         "valid_perplexity": valid.get("eval_perplexity"),
         "valid_bleu": valid.get("eval_bleu"),
         **{name: test.get(name) for name in ("bleu", "chrf", "ter", "tokenized_lowercase_bleu")},
+        "sentences_per_second": results.get("decoding", {}).get("sentences_per_second"),
         "torch": results["versions"]["torch"],
         "transformers": results["versions"]["transformers"],
         "commit": results["commit"],
@@ -78,6 +79,7 @@ COLUMNS: dict[str, Callable[[list[Row]], str]] = {
     "updates": lambda rows: spread((row["updates"] for row in rows if row["status"] == "finished"), 0),
     "minutes": lambda rows: spread((row["minutes"] for row in rows if row["status"] == "finished"), 1),
     "tokens/s": lambda rows: spread((row["tokens_per_second"] for row in rows), 0),
+    "sentences/s": lambda rows: spread((row["sentences_per_second"] for row in rows), 0),
     "memory, GB": lambda rows: spread((row["peak_memory_gb"] for row in rows), 1),
 }
 
@@ -97,7 +99,10 @@ def page(grid: Grid, cells: dict[str, list[Row]], results: list[Row], unigram: f
     rows = [row for rows in cells.values() for row in rows]
     seeds = ", ".join(map(str, grid.seeds))
     parts = [f"# {grid.title}", table(cells, len(grid.seeds), unigram)]
-    parts += [f"Mean ± standard deviation over the seeds {seeds}; NLL in nats per token on the validation set."]
+    parts += [
+        f"Mean ± standard deviation over the seeds {seeds}; NLL in nats per token on the validation set; target tokens "
+        "a second in training, sentences a second in translating the test set."
+    ]
     if unigram is not None:
         level = f"A model that knows nothing but the frequency of each token has a validation NLL of {unigram:.2f}"
         parts += [f"{level}; a run that ends above {unigram - MARGIN:.2f} is called stuck."]
