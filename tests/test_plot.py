@@ -113,6 +113,13 @@ def test_the_legend_fits_into_the_figure(kept, tmp_path):
     assert kept[0].get_figheight() > 5
 
 
+def test_lines_connect_depths_of_one_stack():
+    assert figures.chains([(6, 2), (6, 6), (6, 12)]) == [[(6, 2), (6, 6), (6, 12)]]
+    by_both = figures.chains([(2, 2), (6, 6), (12, 6), (6, 18), (18, 6)])
+    assert by_both == [[(6, 6), (12, 6), (18, 6)], [(6, 6), (6, 18)], [(2, 2)]]
+    assert figures.chains([(6, 6), (18, 18), (60, 12)]) == [[(6, 6), (18, 18), (60, 12)]]
+
+
 def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
     figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, "A title", tmp_path / "x.png")
     line = kept[0].axes[0].lines[0]

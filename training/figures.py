@@ -19,10 +19,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "*")
 CROSS = "×: diverged or not finite"
+DODGE = 0.03  # between models of one depth, whose marks would hide each other
 ROW = 0.2  # inches of a line of the legend
 HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
 History = Sequence[Mapping[str, Any]]
 Results = Mapping[str, Any]
+Shape = tuple[int, int]  # layers of the encoder and of the decoder
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -187,7 +189,9 @@ def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path) -> None
 
 
 def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Test BLEU by depth, a line a model, the seeds as points, as in figure 3 of the DLCL paper.
+    """Test BLEU by depth, a colour a model, the seeds as points, as in figure 3 of the DLCL paper.
+
+    Lines connect the depths of one stack under the same depth of the other.
 
     Args:
         rows: `status`, `variant`, `encoder_layers`, `decoder_layers` and `bleu` of each run, and `line`, what the runs
@@ -197,16 +201,21 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     shapes = sorted({shape_of(row) for row in rows}, key=lambda shape: (sum(shape), shape))
     lines = [row.get("line") or row["variant"] for row in rows]
-    for index, line in enumerate(dict.fromkeys(lines)):
+    names = list(dict.fromkeys(lines))
+    for index, line in enumerate(names):
         style, marker = line_style(index), MARKERS[index % len(MARKERS)]
+        place_of = {shape: place + DODGE * (index - (len(names) - 1) / 2) for place, shape in enumerate(shapes)}
         points = sorted(
-            (shapes.index(shape_of(row)), math.nan if row["bleu"] is None else row["bleu"])
+            (place_of[shape_of(row)], math.nan if row["bleu"] is None else row["bleu"])
             for row, own in zip(rows, lines, strict=True)
             if own == line
         )
         scores = {place: [b for _, b in group if not math.isnan(b)] for place, group in groupby(points, itemgetter(0))}
         means = {place: mean(seeds) for place, seeds in scores.items() if seeds}
-        axes.plot(list(means), list(means.values()), label=line, marker=marker, markersize=6, **style)
+        for number, chain in enumerate(chains([shape for shape in shapes if place_of[shape] in means])):
+            places = [place_of[shape] for shape in chain]
+            label = line if number == 0 else None
+            axes.plot(places, [means[place] for place in places], label=label, marker=marker, markersize=6, **style)
         axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
         for place in {place for place, bleu in points if math.isnan(bleu)}:
             mark_end(axes, [place], [0.0], style["color"])
@@ -218,7 +227,19 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
     save(figure, path)
 
 
-def shape_of(row: Mapping[str, Any]) -> tuple[int, int]:
+def chains(shapes: Sequence[Shape]) -> list[list[Shape]]:
+    """What a line connects: shapes that share a stack's depth; alone is what shares none, all if there is no pair."""
+    groups = [
+        [shape for shape in shapes if shape[stack] == depth]
+        for stack in (1, 0)
+        for depth in sorted({shape[stack] for shape in shapes})
+    ]
+    pairs = [group for group in groups if len(group) > 1]
+    connected = {shape for group in pairs for shape in group}
+    return pairs + [[shape] for shape in shapes if shape not in connected] if pairs else [list(shapes)]
+
+
+def shape_of(row: Mapping[str, Any]) -> Shape:
     return row["encoder_layers"], row["decoder_layers"]
 
 
