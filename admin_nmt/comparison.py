@@ -152,7 +152,7 @@ def compare(
         raise ValueError(f"baseline {baseline!r} is none of the systems {', '.join(systems)}")
 
     def steps(items: Iterable[Item], what: str) -> Iterable[Item]:
-        return tqdm(items, desc=what, leave=False, disable=not progress)
+        return tqdm(items, desc=what, leave=False, disable=None if progress else True)  # None: not in a log file
 
     bleu = bleu_of(language)
     tokenized = {name: [bleu.tokenizer(line) for line in lines] for name, lines in systems.items()}

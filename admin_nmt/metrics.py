@@ -5,6 +5,7 @@
 it, METEOR and, where it is installed, COMET.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from .comet import comet
 from .meteor import corpus_meteor
 
 Scores = dict[str, float | str]
+UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words
 
 
 def score(
@@ -46,6 +48,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | N
     with "13a".
 
     Raises:
+        ValueError: `language` is no code, or the sentences are not paired.
         ImportError: the tokeniser of "ja" or "ko" is not installed.
     """
     return _sacrebleu("bleu", bleu_of(language), hypotheses, references)
@@ -55,18 +58,27 @@ def bleu_of(language: str | None) -> BLEU:
     """sacreBLEU's BLEU with its tokeniser for a target language.
 
     Raises:
+        ValueError: `language` is no code.
         ImportError: that tokeniser is not installed.
     """
     try:
-        return BLEU(trg_lang=language or "")
+        return BLEU(trg_lang=language_code(language) if language else "")
     except RuntimeError as error:  # what sacreBLEU raises where it finds no MeCab
         raise ImportError(
             f"BLEU of {language!r} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
         ) from error
 
 
+def language_code(language: str) -> str:
+    """ "de" of "de", "DE" and "de-AT"; raises ValueError where there is no code, as in "German"."""
+    code = re.split("[-_]", language.lower())[0]
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise ValueError(f"language {language!r}: give the two-letter code, such as de")
+    return code
+
+
 def check_language(language: str) -> None:
-    """Check before hours of training that its translations can be scored; raises ImportError as `bleu_of`."""
+    """Check before hours of training that its translations can be scored; raises as `bleu_of` does."""
     bleu_of(language)
 
 
@@ -155,15 +167,20 @@ def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool =
     """Moses tokens separated by spaces: lower-cased, punctuation normalised, then tokenised, as Multi30k's script does.
 
     Hyphenated words stay whole (no `-a`): the German test_2016_flickr then has the 12,103 words of the published
-    evaluation, with `-a` 12,243.
+    evaluation, with `-a` 12,243. Chinese and Japanese are split by sacreBLEU's tokeniser instead.
     """
-    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+    code = language_code(language)
     if lowercase:
         sentences = [sentence.lower() for sentence in sentences]
+    if code in UNSPACED:
+        return [bleu_of(code).tokenizer(sentence) for sentence in sentences]
+    normalizer, tokenizer = MosesPunctNormalizer(lang=code), MosesTokenizer(lang=code)
     return [tokenizer.tokenize(normalizer.normalize(sentence), escape=False, return_str=True) for sentence in sentences]
 
 
 def _check_paired(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise ValueError("hypotheses and references are lists of sentences; put a single one into a list")
     if len(hypotheses) != len(references):
         raise ValueError(f"{len(hypotheses)} hypotheses against {len(references)} references: give one reference each")
     if not hypotheses:

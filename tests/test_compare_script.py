@@ -214,6 +214,8 @@ def test_ctrl_c_promises_no_checkpoint(capsys):
         (("short.txt", "--reference", "perfect.txt"), "no system is left to compare"),
         (("runs/a", "--source", "short.txt"), "short.txt: has 59 lines for 60 references"),
         (("runs/a", "--train_target", "nowhere.de"), "nowhere.de"),
+        (("runs/a", "=perfect.txt"), "=perfect.txt: has no name before the ="),
+        (("runs/a", "--language", "German"), "language 'German': give the two-letter code"),
     ],
 )
 def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, message):

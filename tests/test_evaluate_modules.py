@@ -75,6 +75,12 @@ def test_language_chooses_the_tokeniser_of_bleu():
     assert "|tok:13a|" in module.compute(**TEXTS)["bleu_signature"]
 
 
+@pytest.mark.parametrize("name", ["meteor", "tokenized_bleu"])
+def test_a_language_that_is_needed_is_asked_for(name):
+    with pytest.raises(ValueError, match="need the target language: compute"):
+        evaluate.load(module_path(name), keep_in_memory=True).compute(**TEXTS)
+
+
 def test_unknown_name_is_refused():
     with pytest.raises(ValueError, match="no module 'rouge'; there are bleu, chrf"):
         module_path("rouge")

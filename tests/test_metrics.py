@@ -113,6 +113,22 @@ def test_score_takes_the_tokeniser_of_the_language():
     assert "|tok:zh|" in chinese["bleu_signature"]
     assert score(HYPOTHESES, REFERENCES, "de") == score(HYPOTHESES, REFERENCES)
     assert chinese["bleu"] > score(hypotheses, references)["bleu"]
+    assert score(hypotheses, references, "zh-CN") == chinese
+
+
+def test_text_without_spaces_has_words_too():
+    lines = ["我喜欢读书和写字。", "他们在市场上买苹果。"]
+    scores = all_scores(lines, lines, "zh")
+    assert [scores[name] for name in ("tokenized_bleu", "tokenized_lowercase_bleu")] == pytest.approx([100, 100])
+    assert scores["meteor_exact"] > 99
+    assert tokenized_bleu(["我喜欢看书和写字。", lines[1]], lines, "zh-TW") > 50
+
+
+@pytest.mark.parametrize("use", [check_language, lambda code: tokenized_bleu(["a"], ["a"], code)])
+@pytest.mark.parametrize("language", ["German", "de AT"])
+def test_what_is_no_language_code_is_refused(use, language):
+    with pytest.raises(ValueError, match=f"language '{language}': give the two-letter code"):
+        use(language)
 
 
 @pytest.mark.parametrize("language", ["ja", "ko"])
@@ -212,3 +228,5 @@ def test_unpaired_or_no_sentences_are_refused(measure):
         measure(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="list is empty"):
         measure([], [])
+    with pytest.raises(ValueError, match="put a single one into a list"):
+        measure("abc", "abc")

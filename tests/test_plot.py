@@ -113,6 +113,11 @@ def test_the_legend_fits_into_the_figure(kept, tmp_path):
     assert kept[0].get_figheight() > 5
 
 
+def test_runs_of_other_settings_are_lines_of_their_own():
+    closed = results() | {"model": results()["model"] | {"config": {"omega_rule": "log_n", "train_omega": True}}}
+    assert [plot.line(run) for run in (results(), closed)] == ["admin", "admin, omega_rule=log_n, train_omega=True"]
+
+
 def test_lines_connect_depths_of_one_stack():
     assert figures.chains([(6, 2), (6, 6), (6, 12)]) == [[(6, 2), (6, 6), (6, 12)]]
     by_both = figures.chains([(2, 2), (6, 6), (12, 6), (6, 18), (18, 6)])

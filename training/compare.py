@@ -45,6 +45,8 @@ def named(argument: str) -> tuple[str, Path]:
     path = Path(argument)
     if "=" in argument and not path.exists():
         name, rest = argument.split("=", 1)
+        if not name.strip():
+            raise ValueError(f"{argument}: has no name before the =; write name=path, or the path alone")
         return name, Path(rest)
     return (path.resolve().name if path.is_dir() else path.stem), path
 

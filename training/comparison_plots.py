@@ -98,7 +98,7 @@ def plot_buckets(buckets: Buckets, xlabel: str, ylabel: str, path: Path) -> None
             markersize=6,
         )
     axes.set_xticks(range(len(kept)), [f"{buckets.labels[i]}\n({buckets.counts[i]:,})" for i in kept])
-    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
     axes.grid(axis="y", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=ceil(systems / rows), frameon=False)
     save_both(figure, path)

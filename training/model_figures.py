@@ -1,7 +1,7 @@
 """Drawing: what is inside a model, how large it is and how fast."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from admin_nmt.profiling import residual_blocks
 from figures import COLOURS, MARKERS, legend_above, line_style, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
+CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
 
 
 def plot_history_weights(model: AdminForConditionalGeneration, path: Path) -> None:
@@ -83,7 +84,7 @@ def sparse(count: int, most: int = 12) -> list[int]:
 def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) -> None:
     """ω by sublayer: profiled, closed form or α as the models hold it; a trained one with its spread over features.
 
-    The dashed grey lines are the two closed forms for the depth of the first model. Every model must have ω.
+    The grey lines are the two closed forms for the depth of each model, where they end. Every model must have ω.
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
     for axes, name in zip(panels, STACKS, strict=True):
@@ -96,10 +97,11 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
             axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **style)
             if model.config.train_omega:
                 axes.fill_between(places, middle - deviation, middle + deviation, color=style["color"], alpha=0.2)
-        sublayers = count_sublayers(next(iter(models.values())).config, name)
-        forms = {"closed form, O(log n)": log_n(sublayers), "closed form, O(1)": math.sqrt(sublayers)}
-        for (label, value), style in zip(forms.items(), ("--", ":"), strict=True):
-            axes.axhline(value, color="grey", linewidth=1.2, linestyle=style, label=label)
+        depths = sorted({count_sublayers(model.config, name) for model in models.values()})
+        for (rule, form), style in zip(CLOSED_FORMS.items(), ("--", ":"), strict=True):
+            for number, depth in enumerate(depths):
+                label = f"closed form {rule}" if number == 0 else None
+                axes.plot([0, depth], [form(depth)] * 2, color="grey", linewidth=1.2, linestyle=style, label=label)
         axes.set(xlabel=f"sublayer of the {name}", ylim=(0, None))
         axes.set_ylabel("ω", rotation=0, labelpad=10)  # turned it looks like a 3
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -29,6 +29,7 @@ from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_spe
 from speed import SpeedTest, measure
 from tables import flat
 
+DEFAULTS = {"omega_rule": "profile", "train_omega": False, "dlcl_weights": "learned", "dlcl_normalize_history": True}
 RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 
 
@@ -107,11 +108,18 @@ def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, 
     return found
 
 
+def line(results: Mapping[str, Any]) -> str:
+    """What runs have in common that differ in depth and seed alone: the variant, and what is not as by default."""
+    model = results["model"]
+    config = model.get("config", {})
+    return ", ".join([model["variant"], *(f"{k}={config[k]}" for k, v in DEFAULTS.items() if config.get(k, v) != v)])
+
+
 Draw = Callable[[Mapping[str, Any], argparse.Namespace], None]
 FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
     "curves": (results, lambda runs, args: plot_perplexity(runs, args.title, args.output)),
     "depth": (
-        lambda folder: flat(results(folder)),
+        lambda folder: flat(run := results(folder)) | {"line": line(run)},
         lambda rows, args: plot_depths([*rows.values()], args.title, args.output),
     ),
     "dlcl": (load, lambda models, args: plot_history_weights(*models.values(), args.output)),

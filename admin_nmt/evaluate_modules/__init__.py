@@ -22,6 +22,13 @@ def module_path(name: str) -> str:
     return str(Path(__file__).with_name(f"{name}.py"))
 
 
+def needed(language: str | None) -> str:
+    """The language, for a score that depends on it; raises ValueError where `compute` was not given one."""
+    if language is None:
+        raise ValueError('tokenised BLEU and METEOR need the target language: compute(..., language="de")')
+    return language
+
+
 class TextMetric(evaluate.Metric):
     """A score of translations, as text, against one reference each."""
 

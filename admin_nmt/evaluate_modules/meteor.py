@@ -9,5 +9,5 @@ from admin_nmt.metrics import Scores, meteor
 class Meteor(evaluate_modules.TextMetric):
     __doc__ = __doc__
 
-    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str) -> Scores:
-        return meteor(predictions, references, language)
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+        return meteor(predictions, references, evaluate_modules.needed(language))

@@ -9,7 +9,8 @@ from admin_nmt.metrics import Scores, tokenized_bleu
 class TokenizedBleu(evaluate_modules.TextMetric):
     __doc__ = __doc__
 
-    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str) -> Scores:
+    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+        language = evaluate_modules.needed(language)
         return {
             "tokenized_bleu": tokenized_bleu(predictions, references, language, lowercase=False),
             "tokenized_lowercase_bleu": tokenized_bleu(predictions, references, language),
