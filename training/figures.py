@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 # Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "*", "X", "<", "h", ">")
 CROSS = "×: diverged or not finite"
 DODGE = 0.03  # between models of one depth, whose marks would hide each other
 ROW = 0.2  # inches of a line of the legend
@@ -224,7 +224,7 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
     axes.set_xticks(range(len(shapes)), [f"{encoder}-{decoder}" for encoder, decoder in shapes])
     axes.set_xlim(-0.5, len(shapes) - 0.5)
     axes.grid(alpha=0.3)
-    axes.legend(title="×: diverged" if any(row["status"] == "diverged" for row in rows) else None)
+    legend_above(figure, axes, "×: diverged" if any(row["status"] == "diverged" for row in rows) else "")
     save(figure, path)
 
 
