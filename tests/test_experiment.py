@@ -215,17 +215,19 @@ def test_an_interrupt_stops_the_runs(grid, launch):
 def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     grid.seeds = [1, 2, 3]
     runs = [results("post_ln", None), results("admin", 30.0, 2.0, 18)]
-    runs += [results("post_ln", 0.1, 6.0), results("admin", 32.0, 2.2, 18)]
+    runs += [results("post_ln", 0.1, 6.0), results("admin", 32.0, 2.2, 18), results("post_ln", 0.2, 3.4)]
+    runs[1]["distinct_translations"], runs[4]["distinct_translations"] = 0.9, 0.05
     for run, content in zip(grid.runs(), runs, strict=False):
         run.folder.mkdir(parents=True)
         (run.folder / "results.json").write_text(json.dumps(content))
     (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
     table = write_tables(grid)
     post_ln, admin = table.splitlines()[2:]
-    assert "| 1 of 3; 1 diverged at update 7; 1 stuck |" in post_ln
+    assert "| 2 of 3; 1 diverged at update 7; 1 stuck; 1 blind |" in post_ln
     assert "| 2 of 3 | admin | 18-6 | 0.0M | 2.10 ± 0.14 | 31.00 ± 1.41 |" in admin
     page = (grid.output_dir / "README.md").read_text()
     assert table in page
+    assert "blind where there are at most 10% as many" in page
     assert "`nrefs:1|case:mixed`; `nrefs:1|nc:6`" in page
     rows = list(csv.DictReader((grid.output_dir / "runs.csv").open()))
     assert [(row["cell"], row["seed"], row["diverged_at"]) for row in rows][:2] == [

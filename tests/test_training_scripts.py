@@ -46,6 +46,7 @@ def test_train_leaves_a_stock_model_and_results(finished):
     folder, printed = finished
     results = json.loads((folder / "results.json").read_text())
     assert results["test_sentences"] == 20
+    assert results["distinct_translations"] == len({*(folder / "test.hyp").read_text().splitlines()}) / 20
     decoding = results["decoding"]
     assert decoding["sentences_per_second"] > 0 and decoding["processes"] == 1
     card = (folder / "standard" / "README.md").read_text()

@@ -18,7 +18,7 @@ from admin_nmt.exporting import ExportError, FoldingError, export_standard
 from admin_nmt.metrics import score, tokenized_bleu
 from admin_nmt.sharding import load_weights
 from admin_nmt.tokenization import load_tokenizers
-from facts import device_name
+from facts import BLIND, device_name
 from recipe import Recipe, say
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
@@ -109,7 +109,16 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     for row in range(min(3, len(test))):
         say(f"      source      {test[row]['source']}")
         say(f"      translation {translations[row]}\n      reference   {references[row]}")
-    return {"test": scores, "test_sentences": len(references), "decoding": decoding_facts(translator, test, seconds)}
+    sources = len(set(test["source"][:]))
+    distinct = len(set(translations)) / sources
+    if distinct <= BLIND:
+        say(f"warning: {sources:,} sources have {len(set(translations)):,} translations: the model hardly reads them")
+    return {
+        "test": scores,
+        "test_sentences": len(references),
+        "distinct_translations": distinct,
+        "decoding": decoding_facts(translator, test, seconds),
+    }
 
 
 def decoding_facts(translator: Translator, test: Dataset, seconds: float) -> dict[str, Any]:

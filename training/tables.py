@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from facts import BLIND
 from figures import plot_cells, plot_depths
 from grid import Grid
 from unigram import read_unigram
@@ -40,6 +41,7 @@ def flat(results: Row) -> Row:
         "valid_perplexity": valid.get("eval_perplexity"),
         "valid_bleu": valid.get("eval_bleu"),
         **{name: test.get(name) for name in ("bleu", "chrf", "ter", "tokenized_lowercase_bleu")},
+        "distinct_translations": results.get("distinct_translations"),
         "sentences_per_second": results.get("decoding", {}).get("sentences_per_second"),
         "torch": results["versions"]["torch"],
         "transformers": results["versions"]["transformers"],
@@ -57,7 +59,7 @@ def spread(values: Iterable[float | None], digits: int = 2) -> str:
 
 
 def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
-    """How many seeds of a cell ended, diverged, and are stuck where a model of frequencies alone would be."""
+    """How many seeds of a cell ended, diverged, are stuck where a model of frequencies alone would be, or are blind."""
     finished = [row for row in rows if row["status"] == "finished"]
     parts = [f"{len(finished)} of {runs}" if len(finished) < runs else f"{runs}"]
     diverged = [str(row["diverged_at"]) for row in rows if row["status"] == "diverged"]
@@ -66,7 +68,15 @@ def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
     stuck = [row for row in finished if unigram and row["valid_nll"] and row["valid_nll"] > unigram - MARGIN]
     if stuck:
         parts.append(f"{len(stuck)} stuck")
+    blind = [row for row in finished if is_blind(row)]
+    if blind:
+        parts.append(f"{len(blind)} blind")
     return "; ".join(parts)
+
+
+def is_blind(row: Row) -> bool:
+    """Whether a run's model gives most sources the same few translations."""
+    return (row["distinct_translations"] or 1) <= BLIND
 
 
 COLUMNS: dict[str, Callable[[list[Row]], str]] = {
@@ -106,6 +116,10 @@ def page(grid: Grid, cells: dict[str, list[Row]], results: list[Row], unigram: f
     if unigram is not None:
         level = f"A model that knows nothing but the frequency of each token has a validation NLL of {unigram:.2f}"
         parts += [f"{level}; a run that ends above {unigram - MARGIN:.2f} is called stuck."]
+    if any(is_blind(row) for row in rows):
+        parts += [
+            f"A run is called blind where there are at most {BLIND:.0%} as many different translations as sources."
+        ]
     tested = [run for run in results if "test" in run]
     if tested:
         signatures = distinct(
