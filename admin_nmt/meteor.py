@@ -38,7 +38,7 @@ def corpus_meteor(
     Returns:
         The name that says which modules were at work, such as "meteor_exact_stem", and the score from 0 to 100.
     """
-    modules, keys = _modules(language)
+    modules, keys = _modules(language_code(language))
     matches = chunks = hypothesis_words = reference_words = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         counts = align(hypothesis, reference, keys)
@@ -50,6 +50,14 @@ def corpus_meteor(
     precision, recall = matches / hypothesis_words, matches / reference_words
     mean = 10 * precision * recall / (recall + 9 * precision)
     return name, 100 * mean * (1 - 0.5 * (chunks / matches) ** 3)
+
+
+def language_code(language: str) -> str:
+    """The code without its region: "de" of "DE" and "de-AT"; raises ValueError where there is none, as in "German"."""
+    code = re.split("[-_]", language.lower())[0]
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise ValueError(f"language {language!r}: give the two-letter code, such as de")
+    return code
 
 
 def align(hypothesis: Sequence[str], reference: Sequence[str], keys: Keys) -> tuple[int, int]:
@@ -85,12 +93,13 @@ def _rank(item: tuple[State, int]) -> tuple[int, int]:
 
 def _modules(language: str) -> tuple[tuple[str, ...], Keys]:
     """The names of the modules for a language, and the keys by which its words match."""
-    code = re.split("[-_]", language.lower())[0]
-    name = Locale("en").languages.get(code, "").lower().split(" ")[0]  # Bokmål and Nynorsk share the Norwegian stemmer
+    name = (
+        Locale("en").languages.get(language, "").lower().split(" ")[0]
+    )  # Bokmål and Nynorsk share the Norwegian stemmer
     if name not in snowballstemmer.algorithms():
         return ("exact",), lambda word: frozenset((word,))
     stem = snowballstemmer.stemmer(name).stemWord
-    synonyms = _wordnet() if code == "en" else None
+    synonyms = _wordnet() if language == "en" else None
     if synonyms is None:
         return ("exact", "stem"), cache(lambda word: frozenset((stem(word),)))
     return ("exact", "stem", "synonym"), cache(lambda word: synonyms(word) | {stem(word)})

@@ -5,7 +5,6 @@
 it, METEOR and, where it is installed, COMET.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
-from .meteor import corpus_meteor
+from .meteor import corpus_meteor, language_code
 
 Scores = dict[str, float | str]
 UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words
@@ -67,14 +66,6 @@ def bleu_of(language: str | None) -> BLEU:
         raise ImportError(
             f"BLEU of {language!r} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
         ) from error
-
-
-def language_code(language: str) -> str:
-    """ "de" of "de", "DE" and "de-AT"; raises ValueError where there is no code, as in "German"."""
-    code = re.split("[-_]", language.lower())[0]
-    if not re.fullmatch("[a-z]{2,3}", code):
-        raise ValueError(f"language {language!r}: give the two-letter code, such as de")
-    return code
 
 
 def check_language(language: str) -> None:

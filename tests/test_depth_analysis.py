@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import analyse_depth
 from admin_nmt import AdminForConditionalGeneration
@@ -137,6 +138,18 @@ def test_the_script_writes_what_it_promises(monkeypatch, tmp_path, capsys):
     ratio = {name: share[0] / (1 - share[0]) for name, share in own.items()}
     assert ratio["post_ln"] == pytest.approx(4 * ratio["admin:n"], rel=1e-4)
     assert own["admin"] != own["admin:profile_reference"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [("nonsense", "nonsense"), ("admin:nonsense", "nonsense"), ("pre_ln:n", "only admin takes a rule for ω")],
+)
+def test_what_is_no_variant_is_refused_before_anything_is_computed(monkeypatch, tmp_path, variant, message):
+    options = ["--output", str(tmp_path / "out"), "--variants", "admin", variant]
+    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", *options])
+    monkeypatch.setattr(analyse_depth, "analyse", lambda *_: pytest.fail("too late"))
+    with pytest.raises((ValueError, StrictDataclassClassValidationError), match=message):
+        analyse_depth.main()
 
 
 def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path):

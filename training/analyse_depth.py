@@ -67,14 +67,20 @@ def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
     return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
 
 
-def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
-    """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
-    variant, _, rule = variant.partition(":")
+def new_config(args: Arguments, variant: str, encoder_layers: int) -> AdminConfig:
+    """A configuration; raises ValueError where there is no such variant or rule, or the variant has no ω to rule."""
+    name, _, rule = variant.partition(":")
+    if rule and name != "admin":
+        raise ValueError(f"--variants {variant}: only admin takes a rule for ω")
     shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
     for stack in ("encoder", "decoder"):
         shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
-    rules = {"omega_rule": rule} if rule else {}
-    model = AdminForConditionalGeneration(AdminConfig(variant=variant, vocab_size=VOCABULARY, **rules, **shape)).eval()
+    return AdminConfig(variant=name, vocab_size=VOCABULARY, **({"omega_rule": rule} if rule else {}), **shape)
+
+
+def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
+    """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
+    model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
     if is_profiling_wanted(model.config):
         profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
     return model
@@ -190,6 +196,8 @@ def main() -> None:
     (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
     if len(set(args.depths)) < 2:
         raise ValueError("--depths: give at least two different ones; the growth from one to the other is measured")
+    for variant in args.variants:
+        new_config(args, variant, args.shown_depth)
     depths = sorted({*args.depths, args.shown_depth})
     rows = [analyse(args, *cell) for cell in tqdm(list(product(args.variants, depths, args.seeds)), desc="models")]
     folder = Path(args.output)

@@ -109,14 +109,13 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     for row in range(min(3, len(test))):
         say(f"      source      {test[row]['source']}")
         say(f"      translation {translations[row]}\n      reference   {references[row]}")
-    sources = len(set(test["source"][:]))
-    distinct = len(set(translations)) / sources
-    if distinct <= BLIND:
-        say(f"warning: {sources:,} sources have {len(set(translations)):,} translations: the model hardly reads them")
+    sources, distinct = len(set(test["source"][:])), len(set(translations))
+    if distinct <= BLIND * sources:
+        say(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")
     return {
         "test": scores,
         "test_sentences": len(references),
-        "distinct_translations": distinct,
+        "distinct_translations": distinct / sources,
         "decoding": decoding_facts(translator, test, seconds),
     }
 

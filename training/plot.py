@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from admin_nmt import AdminForConditionalGeneration
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.cli import USER_ERRORS, describe
 from admin_nmt.model_folder import load_model
 from cli import ANEW, run
@@ -29,7 +29,10 @@ from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_spe
 from speed import SpeedTest, measure
 from tables import flat
 
-DEFAULTS = {"omega_rule": "profile", "train_omega": False, "dlcl_weights": "learned", "dlcl_normalize_history": True}
+DEFAULTS = {
+    name: getattr(AdminConfig(), name)
+    for name in ("omega_rule", "train_omega", "dlcl_weights", "dlcl_normalize_history")
+}
 RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 
 

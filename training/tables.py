@@ -108,9 +108,10 @@ def page(grid: Grid, cells: dict[str, list[Row]], results: list[Row], unigram: f
     """README.md of a grid: table, what it was made with, plots."""
     rows = [row for rows in cells.values() for row in rows]
     seeds = ", ".join(map(str, grid.seeds))
+    spreads = f"Mean ± standard deviation over the seeds {seeds}" if len(grid.seeds) > 1 else f"Seed {seeds}"
     parts = [f"# {grid.title}", table(cells, len(grid.seeds), unigram)]
     parts += [
-        f"Mean ± standard deviation over the seeds {seeds}; NLL in nats per token on the validation set; target tokens "
+        f"{spreads}; NLL in nats per token on the validation set; target tokens "
         "a second in training, sentences a second in translating the test set."
     ]
     if unigram is not None:
