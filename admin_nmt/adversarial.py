@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .batching import Seq2SeqCollator
-from .loss import IGNORED, LabelSmoothedLoss
+from .model.loss import IGNORED, LabelSmoothedLoss
 from .trainer import AdminTrainer
 from .training_arguments import AdminTrainingArguments
 

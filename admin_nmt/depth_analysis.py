@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .history import NoHistory
-from .loss import IGNORED
-from .modeling_admin import AdminForConditionalGeneration, AdminStack
+from .model.dlcl import NoHistory
+from .model.loss import IGNORED
+from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from .profiling import layer_blocks, residual_blocks
 
 Batch = Mapping[str, Tensor]

@@ -16,8 +16,8 @@ from transformers import (
 )
 
 from .folding import FoldingError, fold_omega
+from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
-from .modeling_admin import NEVER, AdminForConditionalGeneration
 from .tokenization import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (

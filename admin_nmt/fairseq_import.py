@@ -6,10 +6,10 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from .configuration_admin import AdminConfig
 from .conversion import EOS, PAD, ConversionError, convert_fairseq
 from .fairseq_pickle import read_checkpoint
 from .fairseq_tokenizer import FairseqTokenizer
+from .model.configuration_admin import AdminConfig
 from .model_folder import new_folder
 from .tokenization import check_tokenizer, save_tokenizers
 

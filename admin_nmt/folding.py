@@ -6,8 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from .modeling_admin import AdminDecoderLayer, AdminForConditionalGeneration, AdminLayer
-from .residual import ScaledPostNorm
+from .model.modeling_admin import AdminDecoderLayer, AdminForConditionalGeneration, AdminLayer
+from .model.residual import ScaledPostNorm
 
 SMALLEST_OMEGA = 1e-3
 

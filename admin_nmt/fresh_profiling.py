@@ -8,10 +8,10 @@ import torch
 from datasets import Dataset
 
 from .batching import Seq2SeqCollator
-from .configuration_admin import AdminConfig
 from .data import tokenize
+from .model.configuration_admin import AdminConfig
+from .model.modeling_admin import AdminForConditionalGeneration
 from .model_folder import check_tokenizers, read_config
-from .modeling_admin import AdminForConditionalGeneration
 from .profiling import Mode, profile_omega
 from .trainer import random_pairs
 

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .batching import TokenBatchSampler
-from .configuration_admin import AdminConfig
-from .modeling_admin import AdminForConditionalGeneration
+from .model.configuration_admin import AdminConfig
+from .model.modeling_admin import AdminForConditionalGeneration
 from .scoring import token_log_probs
 from .trainer import optimizer_settings
 from .training_arguments import AdminTrainingArguments

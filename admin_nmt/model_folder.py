@@ -19,8 +19,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .configuration_admin import AdminConfig
-from .modeling_admin import AdminForConditionalGeneration
+from .model.configuration_admin import AdminConfig
+from .model.modeling_admin import AdminForConditionalGeneration
 from .tokenization import TARGET_FOLDER, check_tokenizer, load_tokenizers
 
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")

@@ -9,8 +9,8 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
-from .configuration_admin import AdminConfig
 from .folding import SMALLEST_OMEGA
+from .model.configuration_admin import AdminConfig
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (

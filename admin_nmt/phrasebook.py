@@ -22,7 +22,8 @@ from babel.units import format_unit
 from num2words import num2words
 
 from admin_nmt import lexicon
-from admin_nmt.lexicon import Noun, Pair
+
+from .lexicon import Noun, Pair
 
 Splits = dict[str, list[Pair]]
 

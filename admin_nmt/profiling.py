@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from .loss import IGNORED
+from .model.loss import IGNORED
 
 if TYPE_CHECKING:
-    from .modeling_admin import AdminForConditionalGeneration, AdminStack
-    from .residual import ScaledPostNorm
+    from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
+    from .model.residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
 SEED = 1

@@ -27,7 +27,7 @@ from .callbacks import EpochShuffle, TokenMeter
 from .checkpoints import check_position, checkpoint_being_written
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
-from .loss import LabelSmoothedLoss
+from .model.loss import LabelSmoothedLoss
 from .profiling import Mode, profile_omega
 from .sharding import ShardingTrainer
 from .tokenization import save_tokenizers

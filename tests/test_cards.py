@@ -23,8 +23,8 @@ from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, cards
 from admin_nmt.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
-from admin_nmt.configuration_admin import VARIANTS
 from admin_nmt.exporting import export_standard
+from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.tokenization import save_tokenizers
 
 COMMITTED = Path(__file__).parents[1] / "model_cards"

@@ -11,7 +11,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.conversion import ConversionError, convert_fairseq
 from admin_nmt.exporting import ExportError, standard_model
 from admin_nmt.generation import SentenceLengthLimit
-from admin_nmt.residual import ScaledPostNorm
+from admin_nmt.model.residual import ScaledPostNorm
 
 PAD, EOS, UNK = 1, 2, 3
 CONVENTIONS = {

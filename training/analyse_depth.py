@@ -26,8 +26,8 @@ from tqdm import tqdm
 from transformers import HfArgumentParser
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.configuration_admin import VARIANTS
 from admin_nmt.depth_analysis import dependencies, output_change, perturbed, updated
+from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.profiling import profile_omega
 from admin_nmt.trainer import PROFILING_MODES, is_profiling_wanted
 from cli import ANEW, run

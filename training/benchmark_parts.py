@@ -76,7 +76,7 @@ def admin(variant: str, vocab_size: int, tokens: int, shape: dict) -> tuple[nn.M
 
 def stacked() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """DLCL that stacks all outputs at every layer, as a plain implementation does."""
-    from admin_nmt import history
+    from admin_nmt.model import dlcl as history
 
     history._buffered = history._stacked
     return admin("dlcl_pre_ln", 1000, 4096, DEEP)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.omega import Stack, count_sublayers, log_n
+from admin_nmt.model.omega import Stack, count_sublayers, log_n
 from admin_nmt.profiling import residual_blocks
 from figures import COLOURS, MARKERS, legend_above, line_style, save
 

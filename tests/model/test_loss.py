@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from admin_nmt import loss as loss_module
-from admin_nmt.loss import chunked_label_smoothed_nll, label_smoothed_nll
+from admin_nmt.model import loss as loss_module
+from admin_nmt.model.loss import chunked_label_smoothed_nll, label_smoothed_nll
 
 TOKENS, VOCABULARY, WIDTH, PAD = 70, 53, 12, 52
 CASES = [(0.0, None), (0.0, PAD), (0.1, None), (0.1, PAD), (0.3, 7)]

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from admin_nmt import history as history_module
-from admin_nmt.configuration_admin import DLCL_WEIGHTS
-from admin_nmt.history import LayerHistory, layer_history
-from admin_nmt.modeling_admin import AdminEncoder
+from admin_nmt.model import dlcl as history_module
+from admin_nmt.model.configuration_admin import DLCL_WEIGHTS
+from admin_nmt.model.dlcl import LayerHistory, layer_history
+from admin_nmt.model.modeling_admin import AdminEncoder
 
 LAYERS, WIDTH = 5, 16
 DLCL = ["dlcl_pre_ln", "dlcl_post_ln"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from admin_nmt.dropout import RESOLUTION, Dropout, random_mask
+from admin_nmt.model.dropout import RESOLUTION, Dropout, random_mask
 
 SIZE = 400_000
 

@@ -8,8 +8,8 @@ from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.configuration_admin import VARIANTS
-from admin_nmt.omega import deepnorm_beta
+from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.model.omega import deepnorm_beta
 
 PAD = 98
 

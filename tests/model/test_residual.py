@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from admin_nmt.configuration_admin import VARIANTS
-from admin_nmt.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
+from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.model.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
 
 BLOCKS = {
     "post_ln": PostNorm,

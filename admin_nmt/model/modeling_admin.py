@@ -31,8 +31,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
+from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .history import LayerHistory, layer_history
 from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll
 from .omega import Stack, deepnorm_beta
 from .positions import SinusoidalPositions

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from admin_nmt.positions import SinusoidalPositions, fairseq_sinusoids, marian_sinusoids, position_ids
+from admin_nmt.model.positions import SinusoidalPositions, fairseq_sinusoids, marian_sinusoids, position_ids
 
 
 @pytest.mark.parametrize("d", [2, 16, 48, 512])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_nmt.omega import count_sublayers, deepnorm_alpha, deepnorm_beta, initial_omega
+from admin_nmt.model.omega import count_sublayers, deepnorm_alpha, deepnorm_beta, initial_omega
 
 # ω of encoder and decoder (admin-torch), then α and β of encoder and decoder (DeepNet, table 1 and its formulas).
 GOLDEN = {

@@ -5,7 +5,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
 
 from admin_nmt import AdminConfig
-from admin_nmt.configuration_admin import VARIANTS
+from admin_nmt.model.configuration_admin import VARIANTS
 
 NONSENSE = [
     ("variant", {"variant": "post_norm"}),
