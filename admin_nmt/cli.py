@@ -38,7 +38,7 @@ from .model_info import model_info
 from .parallel_text import decode_lines, load_parallel, read_lines
 from .profiling import Mode
 from .scoring import encode_pairs, score_pairs
-from .tokenization import load_tokenizers, save_tokenizers
+from .tokenization.byte_bpe import load_tokenizers, save_tokenizers
 from .translator import Translator
 
 USER_ERRORS = (

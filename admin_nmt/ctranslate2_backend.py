@@ -24,7 +24,7 @@ from .batching import generation_batches
 from .exporting import export_standard
 from .model_folder import fingerprint, load_admin_model, new_folder, read_config
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
-from .tokenization import load_tokenizers
+from .tokenization.byte_bpe import load_tokenizers
 
 logger = logging.getLogger(__name__)
 

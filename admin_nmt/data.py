@@ -17,11 +17,11 @@ from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .cleaning import CleaningOptions, clean, format_counts
-from .fairseq_tokenizer import FairseqTokenizer
 from .mixing import Corpus, Share
 from .moses import looks_segmented, rewrite
 from .parallel_text import PAIR, load_parallel
 from .shards import map_shards
+from .tokenization.fairseq_tokenizer import FairseqTokenizer
 
 IDS = Features(
     {

@@ -18,7 +18,7 @@ from transformers import (
 from .folding import FoldingError, fold_omega
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
-from .tokenization import check_tokenizer, save_tokenizers
+from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (
     "vocab_size", "max_position_embeddings", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads",

@@ -8,10 +8,10 @@ from transformers import GenerationConfig
 
 from .conversion import EOS, PAD, ConversionError, convert_fairseq
 from .fairseq_pickle import read_checkpoint
-from .fairseq_tokenizer import FairseqTokenizer
 from .model.configuration_admin import AdminConfig
 from .model_folder import new_folder
-from .tokenization import check_tokenizer, save_tokenizers
+from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
+from .tokenization.fairseq_tokenizer import FairseqTokenizer
 
 MAX_LEN_A, MAX_LEN_B = 0, 200  # fairseq-generate's: most tokens of a translation, a times those of the source plus b
 

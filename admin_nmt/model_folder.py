@@ -21,7 +21,7 @@ from transformers import (
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
-from .tokenization import TARGET_FOLDER, check_tokenizer, load_tokenizers
+from .tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
 
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 

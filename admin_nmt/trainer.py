@@ -30,7 +30,7 @@ from .evaluation import mean_nll, pair_lengths, translation_scores
 from .model.loss import LabelSmoothedLoss
 from .profiling import Mode, profile_omega
 from .sharding import ShardingTrainer
-from .tokenization import save_tokenizers
+from .tokenization.byte_bpe import save_tokenizers
 from .training_arguments import AdminTrainingArguments
 
 PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}

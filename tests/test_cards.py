@@ -25,7 +25,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, ca
 from admin_nmt.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
 from admin_nmt.exporting import export_standard
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 COMMITTED = Path(__file__).parents[1] / "model_cards"
 SENTENCE = 'Bal "don" kitu, mu re dol.'

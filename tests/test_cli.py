@@ -30,7 +30,7 @@ from admin_nmt.model_folder import read_config
 from admin_nmt.model_info import export_outlook, omega_tensors
 from admin_nmt.profiling import residual_blocks
 from admin_nmt.scoring import encode_pairs, score_pairs
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 
 def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:

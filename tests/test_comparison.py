@@ -28,7 +28,7 @@ from admin_nmt.comparison import (
 )
 from admin_nmt.metrics import score
 from admin_nmt.phrasebook import phrasebook
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.translator import Translator
 
 LINES = 200

@@ -14,7 +14,7 @@ from toy import random_texts, toy_tokenizer
 
 from admin_nmt import Translator, ctranslate2_backend
 from admin_nmt.exporting import export_standard
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 TEXTS = random_texts(40, seed=8)

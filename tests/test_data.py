@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from admin_nmt import data, shards
 from admin_nmt.data import IDS, TOKENIZED, clean_corpora, read_corpora, tokenize
-from admin_nmt.tokenization import train_tokenizer
+from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],

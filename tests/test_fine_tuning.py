@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.exporting import export_standard
-from admin_nmt.tokenization import save_tokenizers, train_tokenizer
+from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 
 README = Path(__file__).parents[1] / "README.md"
 

@@ -17,7 +17,7 @@ from toy import random_texts, text_pairs, toy_tokenizer
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.hub import HubError, push_folder
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
 MODULES = "attention configuration_admin dropout history loss modeling_admin omega positions residual"

@@ -19,7 +19,7 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from memory import CASES, Case, main, measure_case, model_config, predict_case, small, vocabulary
 from recipe import Recipe, load_recipe, prepare
 

@@ -9,7 +9,7 @@ import yaml
 from toy import random_texts
 
 from admin_nmt import data
-from admin_nmt.tokenization import save_tokenizers, train_tokenizer
+from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 from recipe import build_model, load_recipe, prepare
 
 SCRIPT = Path(__file__).parents[1] / "training" / "prepare_data.py"

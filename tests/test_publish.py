@@ -14,7 +14,7 @@ from toy import toy_tokenizer
 
 from admin_nmt.cards import write_card
 from admin_nmt.exporting import export_standard
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 SCRIPT = Path(__file__).parents[1] / "training" / "publish.py"
 REPO = "someone/toy"  # that of the made-up results

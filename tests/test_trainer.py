@@ -18,7 +18,7 @@ from admin_nmt.exporting import standard_model
 from admin_nmt.generation import generate_ids
 from admin_nmt.metrics import score
 from admin_nmt.profiling import profile_omega
-from admin_nmt.tokenization import load_tokenizers
+from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import AdminTrainer, random_pairs
 from admin_nmt.training_arguments import AdminTrainingArguments
 

@@ -8,7 +8,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.exporting import export_standard
 from admin_nmt.generation import generate_ids
-from admin_nmt.tokenization import save_tokenizers
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.translator import Translator
 
 

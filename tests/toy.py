@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
 from admin_nmt.phrasebook import phrasebook
-from admin_nmt.tokenization import train_tokenizer
+from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]
 

@@ -29,7 +29,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, ct
 from admin_nmt.exporting import export_standard
 from admin_nmt.metrics import bleu
 from admin_nmt.parallel_text import read_lines
-from admin_nmt.tokenization import train_tokenizer
+from admin_nmt.tokenization.byte_bpe import train_tokenizer
 from benchmark import Shape, alone
 from cli import parse, run
 

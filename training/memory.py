@@ -41,7 +41,7 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
-from admin_nmt.tokenization import load_tokenizers
+from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from cli import run
 from recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
 

@@ -29,7 +29,13 @@ from admin_nmt.evaluation import pair_lengths
 from admin_nmt.mixing import Corpus, mix
 from admin_nmt.parallel_text import TEST_SET
 from admin_nmt.phrasebook import write_phrasebook
-from admin_nmt.tokenization import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer, with_tags
+from admin_nmt.tokenization.byte_bpe import (
+    check_tokenizer,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizer,
+    with_tags,
+)
 
 # The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
 RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")

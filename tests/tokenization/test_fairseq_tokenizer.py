@@ -12,9 +12,9 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from transformers import AutoTokenizer
 
 import admin_nmt  # noqa: F401 registers the tokenizer
-from admin_nmt.bpe_codes import BpeCodes
 from admin_nmt.data import tokenize
-from admin_nmt.fairseq_tokenizer import FairseqTokenizer, read_dictionary
+from admin_nmt.tokenization.bpe_codes import BpeCodes
+from admin_nmt.tokenization.fairseq_tokenizer import FairseqTokenizer, read_dictionary
 
 subword_nmt = pytest.importorskip("subword_nmt.apply_bpe")
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
 
 from admin_nmt import AdminConfig
-from admin_nmt.tokenization import (
+from admin_nmt.tokenization.byte_bpe import (
     SMALLEST_VOCABULARY,
     check_tokenizer,
     load_tokenizers,

@@ -1,0 +1,1 @@
+"""Tokenizers: byte-level BPE in Marian's layout of ids, and that of fairseq's checkpoints."""
