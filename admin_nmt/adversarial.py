@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from .batching import Seq2SeqCollator
+from .data.batching import Seq2SeqCollator
 from .model.loss import IGNORED, LabelSmoothedLoss
 from .trainer import AdminTrainer
 from .training_arguments import AdminTrainingArguments

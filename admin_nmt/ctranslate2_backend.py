@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedConfig
 
-from .batching import generation_batches
+from .data.batching import generation_batches
 from .exporting import export_standard
 from .model_folder import fingerprint, load_admin_model, new_folder, read_config
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting

@@ -5,8 +5,8 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .batching import IntArray
-from .data import tokenize
+from .data.batching import IntArray
+from .data.corpora import tokenize
 from .generation import generate_ids
 from .metrics import score, tokenized_bleu
 from .scoring import score_pairs
@@ -21,7 +21,7 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
     """
     for column in ("source_length", "target_length"):
         if column not in dataset.column_names:
-            raise ValueError(f"the dataset has no column {column!r}; tokenise it with admin_nmt.data")
+            raise ValueError(f"the dataset has no column {column!r}; tokenise it with admin_nmt.data.corpora")
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
     table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()

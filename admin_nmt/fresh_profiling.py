@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from .batching import Seq2SeqCollator
-from .data import tokenize
+from .data.batching import Seq2SeqCollator
+from .data.corpora import tokenize
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
 from .model_folder import check_tokenizers, read_config

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .batching import TokenBatchSampler
+from .data.batching import TokenBatchSampler
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
 from .scoring import token_log_probs

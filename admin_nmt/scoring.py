@@ -8,7 +8,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .batching import Seq2SeqCollator, generation_batches
+from .data.batching import Seq2SeqCollator, generation_batches
 from .distributed import gather_objects, rank_and_size
 
 

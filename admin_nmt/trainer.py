@@ -22,9 +22,9 @@ from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed_metrics
 
 from .allocator import keep_freed_memory
-from .batching import Seq2SeqCollator, TokenBatchSampler
 from .callbacks import EpochShuffle, TokenMeter
 from .checkpoints import check_position, checkpoint_being_written
+from .data.batching import Seq2SeqCollator, TokenBatchSampler
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
 from .model.loss import LabelSmoothedLoss

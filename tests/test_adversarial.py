@@ -9,7 +9,7 @@ from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.adversarial import AdversarialTrainer, divergence, project
-from admin_nmt.batching import Seq2SeqCollator
+from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.exporting import standard_model
 from admin_nmt.folding import fold_omega
 from admin_nmt.trainer import AdminTrainer

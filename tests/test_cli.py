@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt import cli as cli_module
 from admin_nmt.cli import app, describe
-from admin_nmt.data import load_parallel
+from admin_nmt.data.corpora import load_parallel
 from admin_nmt.evaluation import evaluate_translator
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folding import fold_omega

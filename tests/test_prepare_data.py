@@ -8,7 +8,7 @@ import pytest
 import yaml
 from toy import random_texts
 
-from admin_nmt import data
+from admin_nmt.data import corpora as data
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 from recipe import build_model, load_recipe, prepare
 

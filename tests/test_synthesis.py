@@ -9,8 +9,8 @@ import pytest
 from toy import Killed, KilledAfter, toy_tokenizer
 
 from admin_nmt import synthesis
-from admin_nmt.cleaning import CleaningOptions
-from admin_nmt.parallel_text import load_parallel
+from admin_nmt.data.cleaning import CleaningOptions
+from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.synthesis import CUT, synthesize, translate_whole
 from admin_nmt.translator import Translator
 
@@ -153,7 +153,7 @@ def test_a_full_disk_is_named_and_loses_no_translation(text, tmp_path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("admin_nmt.shards.pa.OSFile", full)
+        patch.setattr("admin_nmt.data.arrow_steps.pa.OSFile", full)
         with pytest.raises(OSError, match=r"the disk of .* is full"):
             make(text, tmp_path / "out.tsv")
     rest = shouter()

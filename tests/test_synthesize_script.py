@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import synthesize
-from admin_nmt.phrasebook import phrasebook
+from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.sampling import Sampling
 
 TRAINING = Path(__file__).parents[1] / "training"

@@ -11,7 +11,7 @@ from toy import StopAfter, poison, random_ids, text_pairs, toy_tokenizer
 from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, evaluation, trainer
-from admin_nmt.batching import Seq2SeqCollator, TokenBatchSampler
+from admin_nmt.data.batching import Seq2SeqCollator, TokenBatchSampler
 from admin_nmt.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
 from admin_nmt.evaluation import mean_nll, pair_lengths
 from admin_nmt.exporting import standard_model

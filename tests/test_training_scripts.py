@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
 from admin_nmt.cli import app
-from admin_nmt.phrasebook import phrasebook
+from admin_nmt.data.phrasebook import phrasebook
 from recipe import claim_folder, load_recipe
 
 TRAINING = Path(__file__).parents[1] / "training"

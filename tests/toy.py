@@ -9,7 +9,7 @@ import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
-from admin_nmt.phrasebook import phrasebook
+from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]

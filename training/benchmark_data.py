@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 import yaml
 
-from admin_nmt.parallel_text import read_lines
-from admin_nmt.shards import available_cores
+from admin_nmt.data.arrow_steps import available_cores
+from admin_nmt.data.parallel_text import read_lines
 from cli import parse, run
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started
@@ -80,7 +80,7 @@ def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
 
 def start_training(path: str) -> dict[str, float]:
     """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
-    from admin_nmt.batching import TokenBatchSampler
+    from admin_nmt.data.batching import TokenBatchSampler
     from admin_nmt.evaluation import pair_lengths
     from recipe import build_trainer, load_recipe, prepare, start_processes
 

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.batching import Seq2SeqCollator
+from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.evaluation import pair_lengths
 from admin_nmt.memory import (
     CONTEXT_BYTES,

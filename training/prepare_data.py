@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from admin_nmt.shards import available_cores
+from admin_nmt.data.arrow_steps import available_cores
 from cli import run
 from recipe import Step, load_recipe, prepare, say, start_processes
 

@@ -23,12 +23,12 @@ from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerB
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.adversarial import AdversarialTrainer
 from admin_nmt.checkpoints import complete_checkpoints
-from admin_nmt.cleaning import format_counts
-from admin_nmt.data import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
+from admin_nmt.data.cleaning import format_counts
+from admin_nmt.data.corpora import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
+from admin_nmt.data.mixing import Corpus, mix
+from admin_nmt.data.parallel_text import TEST_SET
+from admin_nmt.data.phrasebook import write_phrasebook
 from admin_nmt.evaluation import pair_lengths
-from admin_nmt.mixing import Corpus, mix
-from admin_nmt.parallel_text import TEST_SET
-from admin_nmt.phrasebook import write_phrasebook
 from admin_nmt.tokenization.byte_bpe import (
     check_tokenizer,
     load_tokenizers,
@@ -53,9 +53,9 @@ class Recipe:
 
     Args:
         output_dir: folder of the run: checkpoints, logs, results.
-        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.read_corpora` reads them, or `builtin`, the
-            name of a corpus that is made here; besides `root`, the folder of all files, `cache_dir`, and `max_length`,
-            the most tokens of a training sentence.
+        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.corpora.read_corpora` reads them, or `builtin`,
+            the name of a corpus that is made here; besides `root`, the folder of all files, `cache_dir`, and
+            `max_length`, the most tokens of a training sentence.
         tokenizer: `vocab_size` of a new BPE and whether it is `joint`, or `path`, a folder that holds tokenizers.
         model: fields of `AdminConfig`; `attn_implementation`; `from_pretrained`, a folder or repository to start from.
         training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.

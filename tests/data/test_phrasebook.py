@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt import phrasebook as grammar
-from admin_nmt.phrasebook import Clause, phrasebook, write_phrasebook
+from admin_nmt.data.corpora import phrasebook as grammar
+from admin_nmt.data.phrasebook import Clause, phrasebook, write_phrasebook
 
 SIZES = {"size": 3000, "valid": 200, "test": 100}
 
@@ -128,7 +128,7 @@ def test_no_topic_repeats_itself(topic):
 
 def test_same_pairs_in_another_process(corpus):
     program = (
-        "import hashlib; from admin_nmt.phrasebook import phrasebook; "
+        "import hashlib; from admin_nmt.data.phrasebook import phrasebook; "
         f"print(hashlib.sha256(repr(phrasebook(**{SIZES}, seed=0)).encode()).hexdigest())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "12345"}

@@ -18,7 +18,7 @@ from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
-from .shards import map_shards, write_arrow
+from .arrow_steps import map_shards, write_arrow
 
 RATIO_SLACK = 5
 """Words by which the longer side may exceed `max_ratio` times the shorter: a bare ratio of 1.5 would drop every pair

@@ -16,12 +16,12 @@ from datasets import Dataset, DatasetDict, Features, List, Value, concatenate_da
 from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..tokenization.fairseq_tokenizer import FairseqTokenizer
+from .arrow_steps import map_shards
 from .cleaning import CleaningOptions, clean, format_counts
 from .mixing import Corpus, Share
-from .moses import looks_segmented, rewrite
 from .parallel_text import PAIR, load_parallel
-from .shards import map_shards
-from .tokenization.fairseq_tokenizer import FairseqTokenizer
+from .rewriting import looks_segmented, rewrite
 
 IDS = Features(
     {

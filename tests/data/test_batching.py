@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from torch.utils.data import DataLoader
 
-from admin_nmt.batching import (
+from admin_nmt.data.batching import (
     Seq2SeqCollator,
     TokenBatchSampler,
     batch_by_size,

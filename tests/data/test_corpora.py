@@ -11,8 +11,9 @@ from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from admin_nmt import data, shards
-from admin_nmt.data import IDS, TOKENIZED, clean_corpora, read_corpora, tokenize
+from admin_nmt.data import arrow_steps as shards
+from admin_nmt.data import corpora as data
+from admin_nmt.data.corpora import IDS, TOKENIZED, clean_corpora, read_corpora, tokenize
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 CORPORA = {

@@ -9,9 +9,9 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
+from ..tokenization.bpe_codes import CONTINUED
+from .arrow_steps import map_shards
 from .parallel_text import PAIR
-from .shards import map_shards
-from .tokenization.bpe_codes import CONTINUED
 
 Rule = Callable[[str], str]
 

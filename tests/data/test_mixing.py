@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from datasets import Dataset
 
-from admin_nmt.batching import TokenBatchSampler
-from admin_nmt.data import tokenize
+from admin_nmt.data.batching import TokenBatchSampler
+from admin_nmt.data.corpora import tokenize
+from admin_nmt.data.mixing import check_tag, mix
 from admin_nmt.evaluation import pair_lengths
-from admin_nmt.mixing import check_tag, mix
 from admin_nmt.tokenization.byte_bpe import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 
 TEXTS = {"real": ["one", "two words", "three more words"], "bt": ["four", "five fives"]}

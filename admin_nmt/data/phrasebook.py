@@ -21,8 +21,7 @@ from babel.numbers import format_currency, format_decimal, format_percent, get_c
 from babel.units import format_unit
 from num2words import num2words
 
-from admin_nmt import lexicon
-
+from . import lexicon
 from .lexicon import Noun, Pair
 
 Splits = dict[str, list[Pair]]

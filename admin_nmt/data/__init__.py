@@ -1,0 +1,1 @@
+"""From corpora to batches: reading, cleaning, mixing, tokenising in a memory-mapped cache, token batches."""
