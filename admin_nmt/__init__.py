@@ -3,12 +3,12 @@
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
+from .decoding.translator import Translator
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminModel
 from .tokenization.fairseq_tokenizer import FairseqTokenizer
 from .trainer import AdminTrainer
 from .training_arguments import AdminTrainingArguments
-from .translator import Translator
 
 AutoConfig.register("admin", AdminConfig, exist_ok=True)
 AutoModel.register(AdminConfig, AdminModel, exist_ok=True)

@@ -7,10 +7,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .data.batching import IntArray
 from .data.corpora import tokenize
-from .generation import generate_ids
+from .decoding.generation import generate_ids
+from .decoding.scoring import score_pairs
+from .decoding.translator import Translator
 from .metrics import score, tokenized_bleu
-from .scoring import score_pairs
-from .translator import Translator
 
 
 def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from .data.batching import TokenBatchSampler
+from .decoding.scoring import token_log_probs
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
-from .scoring import token_log_probs
 from .trainer import optimizer_settings
 from .training_arguments import AdminTrainingArguments
 

@@ -27,9 +27,9 @@ from admin_nmt.comparison import (
     word_frequencies,
 )
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.decoding.translator import Translator
 from admin_nmt.metrics import score
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
-from admin_nmt.translator import Translator
 
 LINES = 200
 

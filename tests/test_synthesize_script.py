@@ -13,7 +13,7 @@ import yaml
 
 import synthesize
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.sampling import Sampling
+from admin_nmt.decoding.sampling import Sampling
 
 TRAINING = Path(__file__).parents[1] / "training"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

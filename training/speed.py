@@ -9,7 +9,7 @@ import torch
 from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.generation import generate_ids
+from admin_nmt.decoding.generation import generate_ids
 from facts import device_name
 
 LENGTH = 20  # tokens of every source and every translation

@@ -29,9 +29,9 @@ from datasets import disable_progress_bars
 
 from admin_nmt import Translator
 from admin_nmt.data.cleaning import CleaningOptions, format_counts
+from admin_nmt.decoding.sampling import Sampling
+from admin_nmt.decoding.synthesis import synthesize, translate_whole
 from admin_nmt.model_folder import fingerprint, local_folder
-from admin_nmt.sampling import Sampling
-from admin_nmt.synthesis import synthesize, translate_whole
 from cli import parse, run
 from recipe import say, start_processes
 

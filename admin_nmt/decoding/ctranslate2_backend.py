@@ -20,11 +20,11 @@ from huggingface_hub import constants
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedConfig
 
-from .data.batching import generation_batches
-from .exporting import export_standard
-from .model_folder import fingerprint, load_admin_model, new_folder, read_config
+from ..data.batching import generation_batches
+from ..exporting import export_standard
+from ..model_folder import fingerprint, load_admin_model, new_folder, read_config
+from ..tokenization.byte_bpe import load_tokenizers
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
-from .tokenization.byte_bpe import load_tokenizers
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class CTranslate2Model:
     def generate_ids(
         self, sequences: Sequence[Sequence[int]], *, max_tokens: int = 4096, progress: bool = False, **options: Any
     ) -> list[list[int]]:
-        """Translates token ids; arguments and result are those of [`admin_nmt.generation.generate_ids`].
+        """Translates token ids; arguments and result are those of [`admin_nmt.decoding.generation.generate_ids`].
 
         Raises:
             ValueError: an option has no counterpart in CTranslate2.

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from toy import Killed, KilledAfter, toy_tokenizer
 
-from admin_nmt import synthesis
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.parallel_text import load_parallel
-from admin_nmt.synthesis import CUT, synthesize, translate_whole
-from admin_nmt.translator import Translator
+from admin_nmt.decoding import synthesis
+from admin_nmt.decoding.synthesis import CUT, synthesize, translate_whole
+from admin_nmt.decoding.translator import Translator
 
 FILTERS = CleaningOptions(max_words=8, drop_held_out=None)
 LINES = [f"word {number} of the text" for number in range(10)]

@@ -5,9 +5,9 @@ import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration, generation
-from admin_nmt.beam_search import SHARED_ROWS, attention_implementation
+from admin_nmt.decoding.beam_search import SHARED_ROWS, attention_implementation
+from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
-from admin_nmt.generation import generate_ids
 
 VOCABULARY = 24
 SETTINGS = [

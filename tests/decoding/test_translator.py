@@ -6,10 +6,10 @@ import pytest
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
+from admin_nmt.decoding.generation import generate_ids
+from admin_nmt.decoding.translator import Translator
 from admin_nmt.exporting import export_standard
-from admin_nmt.generation import generate_ids
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
-from admin_nmt.translator import Translator
 
 
 @pytest.fixture(scope="module")

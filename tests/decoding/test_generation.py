@@ -5,8 +5,8 @@ import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.generation import generate_ids
-from admin_nmt.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
+from admin_nmt.decoding.generation import generate_ids
+from admin_nmt.decoding.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
 
 VOCABULARY = 12
 PAD, EOS = VOCABULARY - 1, 0

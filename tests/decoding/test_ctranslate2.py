@@ -12,7 +12,8 @@ import pytest
 import torch
 from toy import random_texts, toy_tokenizer
 
-from admin_nmt import Translator, ctranslate2_backend
+from admin_nmt import Translator
+from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.exporting import export_standard
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 

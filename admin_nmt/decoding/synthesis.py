@@ -12,10 +12,10 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from .data.arrow_steps import batched_columns, open_arrow, write_arrow
-from .data.cleaning import CleaningOptions, clean
-from .data.parallel_text import PAIR, read_lines
-from .distributed import gather_objects, rank_and_size
+from ..data.arrow_steps import batched_columns, open_arrow, write_arrow
+from ..data.cleaning import CleaningOptions, clean
+from ..data.parallel_text import PAIR, read_lines
+from ..distributed import gather_objects, rank_and_size
 from .file_translation import PartialFile, translate_file
 from .translator import Translator
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..model_folder import check_tokenizers, load_model, local_folder, read_config
 from .ctranslate2_backend import CTranslate2Model
 from .generation import generate_ids
-from .model_folder import check_tokenizers, load_model, local_folder, read_config
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .data.batching import Seq2SeqCollator, generation_batches
-from .distributed import gather_objects, rank_and_size
+from ..data.batching import Seq2SeqCollator, generation_batches
+from ..distributed import gather_objects, rank_and_size
 
 
 @torch.no_grad()

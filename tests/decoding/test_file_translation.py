@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import Killed, KilledAfter
 
-from admin_nmt.file_translation import PartialFile, chunks, translate_file
+from admin_nmt.decoding.file_translation import PartialFile, chunks, translate_file
 
 SETTINGS = {"model": "abc", "num_beams": 5}
 

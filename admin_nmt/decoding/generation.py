@@ -10,9 +10,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
+from ..data.batching import Seq2SeqCollator, generation_batches
+from ..distributed import gather_objects, rank_and_size
 from .beam_search import beam_search
-from .data.batching import Seq2SeqCollator, generation_batches
-from .distributed import gather_objects, rank_and_size
 from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
