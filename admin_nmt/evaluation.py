@@ -10,7 +10,7 @@ from .data.corpora import tokenize
 from .decoding.generation import generate_ids
 from .decoding.scoring import score_pairs
 from .decoding.translator import Translator
-from .metrics import score, tokenized_bleu
+from .metrics.scores import score, tokenized_bleu
 
 
 def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
@@ -55,8 +55,8 @@ def translation_scores(
         options: passed to `generate_ids`.
 
     Returns:
-        What `admin_nmt.metrics.score` gives without TER, which costs too much for every evaluation; the same on every
-        process.
+        What `admin_nmt.metrics.scores.score` gives without TER, which costs too much for every evaluation; the same
+        on every process.
     """
     ids = generate_ids(model, dataset["input_ids"][:], **options)
     translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)

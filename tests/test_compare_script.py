@@ -15,7 +15,7 @@ from matplotlib import image
 
 import compare
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.metrics import score
+from admin_nmt.metrics.scores import score
 from cli import ANEW, run
 from comparison_report import FILES, Table, markdown_table, marked
 

@@ -16,7 +16,7 @@ from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
 from admin_nmt.evaluation import mean_nll, pair_lengths
 from admin_nmt.exporting import standard_model
-from admin_nmt.metrics import score
+from admin_nmt.metrics.scores import score
 from admin_nmt.profiling import profile_omega
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import AdminTrainer, random_pairs

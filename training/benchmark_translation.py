@@ -29,7 +29,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.exporting import export_standard
-from admin_nmt.metrics import bleu
+from admin_nmt.metrics.scores import bleu
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 from benchmark import Shape, alone
 from cli import parse, run

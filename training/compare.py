@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from admin_nmt.cli import describe
-from admin_nmt.comparison import compare
 from admin_nmt.data.parallel_text import read_lines
+from admin_nmt.metrics.comparison import compare
 from cli import ANEW, parse, run
 from comparison_report import write_report
 

@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib import rc_context
 
-from admin_nmt.comparison import Buckets, Comparison, Difference
+from admin_nmt.metrics.comparison import Buckets, Comparison, Difference
 from figures import COLOURS, MARKERS, STYLES, save
 
 WIDTH = 7.5  # inches

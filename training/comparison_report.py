@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from admin_nmt.comparison import Buckets, Comparison, Contrast, Difference
+from admin_nmt.metrics.comparison import Buckets, Comparison, Contrast, Difference
 from comparison_plots import LEAST, plot_comparison
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}

@@ -15,7 +15,7 @@ from admin_nmt.averaging import average_checkpoints
 from admin_nmt.cards import write_card
 from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.exporting import ExportError, FoldingError, export_standard
-from admin_nmt.metrics import score, tokenized_bleu
+from admin_nmt.metrics.scores import score, tokenized_bleu
 from admin_nmt.sharding import load_weights
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from facts import BLIND, device_name

@@ -18,7 +18,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 from tqdm import tqdm
 
-from .metrics import Scores, all_scores, bleu_of
+from .scores import Scores, all_scores, bleu_of
 
 LEVEL = 0.05
 ORDER = 4  # of the longest n-grams, as in BLEU
@@ -100,7 +100,7 @@ class Comparison:
         references: one for each translation.
         sources: what was translated, where it is known.
         baseline: the system that the others are set against.
-        scores: every score and signature of each system, as `admin_nmt.metrics` names them.
+        scores: every score and signature of each system, as `admin_nmt.metrics.scores` names them.
         against: by metric, each system against the baseline.
         signatures: of these tests, by metric.
         matrices: by metric, each system (row) against each (column).
@@ -210,7 +210,7 @@ def _contrasts(
 
 
 def significance_metrics(language: str | None = None) -> dict[str, Metric]:
-    """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.score`."""
+    """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.scores.score`."""
     return {"BLEU": bleu_of(language), "chrF": CHRF(), "TER": TER()}
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from admin_nmt import evaluate_modules
-from admin_nmt.metrics import Scores, meteor
+from admin_nmt.metrics import evaluate_modules
+from admin_nmt.metrics.scores import Scores, meteor
 
 
 class Meteor(evaluate_modules.TextMetric):

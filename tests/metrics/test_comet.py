@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from admin_nmt.comet import comet, local_checkpoint
-from admin_nmt.metrics import all_scores
+from admin_nmt.metrics.comet import comet, local_checkpoint
+from admin_nmt.metrics.scores import all_scores
 
 # Stands for `comet-score`, which needs an environment of its own: the share of equal words, and the options it saw.
 COMMAND = """#!{python}
@@ -55,7 +55,9 @@ def test_what_is_not_here_is_left_out_or_refused_by_name(checkpoint, tmp_path, m
 
 
 def test_checkpoint_is_found_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("admin_nmt.comet.snapshot_download", lambda model, local_files_only: tmp_path / str(model))
+    monkeypatch.setattr(
+        "admin_nmt.metrics.comet.snapshot_download", lambda model, local_files_only: tmp_path / str(model)
+    )
     assert local_checkpoint("someone/model") is None
     found = tmp_path / "someone/model/checkpoints/model.ckpt"
     found.parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""The scores of `admin_nmt.metrics` as modules of Hugging Face's `evaluate`, loaded from this folder without the Hub.
+"""The scores as modules of Hugging Face's `evaluate`, loaded from this folder without the Hub.
 
 import evaluate
-from admin_nmt.evaluate_modules import NAMES, module_path
+from admin_nmt.metrics.evaluate_modules import NAMES, module_path
 
 evaluate.load(module_path("bleu")).compute(predictions=translations, references=references, language="de")
 evaluate.combine([module_path(name) for name in NAMES]).compute(...)

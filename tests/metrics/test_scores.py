@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from admin_nmt.metrics import all_scores, check_language, meteor, moses_tokenize, score, tokenized_bleu
+from admin_nmt.metrics.scores import all_scores, check_language, meteor, moses_tokenize, score, tokenized_bleu
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",

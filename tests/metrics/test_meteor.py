@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.meteor import align, corpus_meteor
+from admin_nmt.metrics.meteor import align, corpus_meteor
 
 
 def same_word(word):

@@ -11,7 +11,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from toy import random_texts, toy_tokenizer
 
-from admin_nmt.comparison import (
+from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.decoding.translator import Translator
+from admin_nmt.metrics.comparison import (
     NgramDifference,
     bleu_by_length,
     bucket_labels,
@@ -26,9 +28,7 @@ from admin_nmt.comparison import (
     word_accuracy,
     word_frequencies,
 )
-from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.decoding.translator import Translator
-from admin_nmt.metrics import score
+from admin_nmt.metrics.scores import score
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 LINES = 200

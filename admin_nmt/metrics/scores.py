@@ -109,7 +109,7 @@ def tokenized_bleu(
 
 
 def meteor(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Scores:
-    """METEOR (0 to 100) of lower-cased Moses tokens, as `admin_nmt.meteor` defines it; its name says the modules."""
+    """METEOR (0 to 100) of lower-cased Moses tokens, as meteor.py defines it; its name says the modules."""
     _check_paired(hypotheses, references)
     words, reference_words = (
         [line.split() for line in moses_tokenize(lines, language)] for lines in (hypotheses, references)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from admin_nmt import evaluate_modules
-from admin_nmt.metrics import Scores, chrf
+from admin_nmt.metrics import evaluate_modules
+from admin_nmt.metrics.scores import Scores, chrf
 
 
 class Chrf(evaluate_modules.TextMetric):

@@ -1,4 +1,4 @@
-"""The scores as modules of `evaluate`: from a local path, without the network, the numbers of `admin_nmt.metrics`."""
+"""The scores as modules of `evaluate`: from a local path, without the network, the same numbers."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import pytest
 
 evaluate = pytest.importorskip("evaluate")
 
-from admin_nmt.evaluate_modules import NAMES, module_path  # noqa: E402
-from admin_nmt.metrics import all_scores  # noqa: E402
+from admin_nmt.metrics.evaluate_modules import NAMES, module_path  # noqa: E402
+from admin_nmt.metrics.scores import all_scores  # noqa: E402
 
 REFERENCES = ["Ein Mann mit Hut.", "Zwei Hunde laufen über die Wiese.", "„Kommst du um 12:30 Uhr?“"]
 HYPOTHESES = ["ein Mann mit einem Hut.", "Zwei Hunde rennen über die Wiesen.", ""]

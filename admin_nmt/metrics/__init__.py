@@ -1,0 +1,1 @@
+"""Translation quality: BLEU, chrF, TER, METEOR, COMET, and systems compared."""
