@@ -9,9 +9,9 @@ from test_conversion import CONVENTIONS, fairseq_checkpoint, logits
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import Translator
-from admin_nmt.conversion import ConversionError
-from admin_nmt.fairseq_import import convert_checkpoint
-from admin_nmt.fairseq_pickle import CheckpointFileError
+from admin_nmt.conversion.fairseq_folder import convert_checkpoint
+from admin_nmt.conversion.fairseq_pickle import CheckpointFileError
+from admin_nmt.conversion.fairseq_weights import ConversionError
 from admin_nmt.model_folder import check_folder
 
 CODES = "#version: 0.2\na b\nab c</w>\n"
@@ -108,7 +108,7 @@ def test_a_failure_leaves_nothing_behind(files, tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr("admin_nmt.fairseq_import.save_tokenizers", fail)
+    monkeypatch.setattr("admin_nmt.conversion.fairseq_folder.save_tokenizers", fail)
     with pytest.raises(OSError, match="disk full"):
         convert_checkpoint(**arguments)
     assert sorted(tmp_path.iterdir()) == before

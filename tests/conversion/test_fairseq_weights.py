@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from transformers import GenerationConfig, LogitsProcessorList
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.conversion import ConversionError, convert_fairseq
+from admin_nmt.conversion.fairseq_weights import ConversionError, convert_fairseq
 from admin_nmt.decoding.generation import SentenceLengthLimit
 from admin_nmt.exporting import ExportError, standard_model
 from admin_nmt.model.residual import ScaledPostNorm

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .model.configuration_admin import AdminConfig
-from .model.modeling_admin import AdminForConditionalGeneration
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration
 
 # Transformer-Clinic names ω after the sublayer, in the encoder differently than in the decoder.
 OMEGA_NAMES = {

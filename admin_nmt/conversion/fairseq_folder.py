@@ -6,12 +6,12 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from .conversion import EOS, PAD, ConversionError, convert_fairseq
+from ..model.configuration_admin import AdminConfig
+from ..model_folder import new_folder
+from ..tokenization.byte_bpe import check_tokenizer, save_tokenizers
+from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from .fairseq_pickle import read_checkpoint
-from .model.configuration_admin import AdminConfig
-from .model_folder import new_folder
-from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
-from .tokenization.fairseq_tokenizer import FairseqTokenizer
+from .fairseq_weights import EOS, PAD, ConversionError, convert_fairseq
 
 MAX_LEN_A, MAX_LEN_B = 0, 200  # fairseq-generate's: most tokens of a translation, a times those of the source plus b
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from admin_nmt.fairseq_pickle import CheckpointFileError, Inert, load_inert, read_checkpoint
+from admin_nmt.conversion.fairseq_pickle import CheckpointFileError, Inert, load_inert, read_checkpoint
 
 ARGS = {"arch": "transformer", "encoder_layers": 3, "dropout": 0.1}
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])

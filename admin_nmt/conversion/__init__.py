@@ -1,0 +1,1 @@
+"""Checkpoints of fairseq and its forks as models of this package."""
