@@ -7,8 +7,8 @@ from .decoding.translator import Translator
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminModel
 from .tokenization.fairseq_tokenizer import FairseqTokenizer
-from .trainer import AdminTrainer
-from .training_arguments import AdminTrainingArguments
+from .trainer.admin_trainer import AdminTrainer
+from .trainer.arguments import AdminTrainingArguments
 
 AutoConfig.register("admin", AdminConfig, exist_ok=True)
 AutoModel.register(AdminConfig, AdminModel, exist_ok=True)

@@ -13,7 +13,7 @@ from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
 from .model_folder import check_tokenizers, read_config
 from .profiling import Mode, profile_omega
-from .trainer import random_pairs
+from .trainer.admin_trainer import random_pairs
 
 SUBLAYERS = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
 

@@ -11,11 +11,11 @@ from transformers import TrainerCallback
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.distributed import gather_objects, rank_and_size
-from admin_nmt.divergence import DivergedError
-from admin_nmt.evaluation import mean_nll
-from admin_nmt.sharding import load_weights, whole_weights
-from admin_nmt.trainer import AdminTrainer
-from admin_nmt.training_arguments import AdminTrainingArguments
+from admin_nmt.trainer.admin_trainer import AdminTrainer
+from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.divergence import DivergedError
+from admin_nmt.trainer.evaluation import mean_nll
+from admin_nmt.trainer.fsdp import load_weights, whole_weights
 
 UPDATES = 9
 SAVED = 3

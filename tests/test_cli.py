@@ -24,13 +24,13 @@ from admin_nmt import cli as cli_module
 from admin_nmt.cli import app, describe
 from admin_nmt.data.corpora import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
-from admin_nmt.evaluation import evaluate_translator
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folding import fold_omega
 from admin_nmt.model_folder import read_config
 from admin_nmt.model_info import export_outlook, omega_tensors
 from admin_nmt.profiling import residual_blocks
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.trainer.evaluation import evaluate_translator
 
 
 def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:

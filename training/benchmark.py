@@ -36,7 +36,7 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.evaluation import pair_lengths
+from admin_nmt.trainer.evaluation import pair_lengths
 from cli import run
 from recipe import Prepared, Recipe, build_trainer, prepare
 

@@ -81,7 +81,7 @@ def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
 def start_training(path: str) -> dict[str, float]:
     """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
     from admin_nmt.data.batching import TokenBatchSampler
-    from admin_nmt.evaluation import pair_lengths
+    from admin_nmt.trainer.evaluation import pair_lengths
     from recipe import build_trainer, load_recipe, prepare, start_processes
 
     recipe = load_recipe(path)

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.allocator import keep_freed_memory
+from admin_nmt.trainer.allocator import keep_freed_memory
 
 LENGTH, ROUNDS, STEPS = 16, 2, 2
 STACK = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "dropout": 0.1, "max_position_embeddings": 512}

@@ -9,7 +9,7 @@ from typing import TypeVar
 from transformers import HfArgumentParser
 
 from admin_nmt.cli import USER_ERRORS, describe
-from admin_nmt.divergence import DivergedError
+from admin_nmt.trainer.divergence import DivergedError
 
 Arguments = TypeVar("Arguments")
 ANEW = "the same command starts anew"  # of scripts that keep nothing of an interrupted run

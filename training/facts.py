@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
-from admin_nmt.divergence import DivergedError
-from admin_nmt.evaluation import pair_lengths
 from admin_nmt.profiling import residual_blocks
-from admin_nmt.sharding import whole
+from admin_nmt.trainer.divergence import DivergedError
+from admin_nmt.trainer.evaluation import pair_lengths
+from admin_nmt.trainer.fsdp import whole
 from recipe import Prepared, Recipe
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")

@@ -13,11 +13,11 @@ from datasets import Dataset
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from admin_nmt.averaging import average_checkpoints
 from admin_nmt.cards import write_card
-from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.exporting import ExportError, FoldingError, export_standard
 from admin_nmt.metrics.scores import score, tokenized_bleu
-from admin_nmt.sharding import load_weights
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.trainer.checkpoints import complete_checkpoints
+from admin_nmt.trainer.fsdp import load_weights
 from facts import BLIND, device_name
 from recipe import Recipe, say
 

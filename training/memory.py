@@ -29,8 +29,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.evaluation import pair_lengths
-from admin_nmt.memory import (
+from admin_nmt.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.trainer.evaluation import pair_lengths
+from admin_nmt.trainer.memory_prediction import (
     CONTEXT_BYTES,
     FRAGMENTATION,
     BatchShape,
@@ -41,7 +42,6 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
-from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from cli import run
 from recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
 

@@ -21,14 +21,11 @@ from filelock import BaseFileLock, FileLock, Timeout
 from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.adversarial import AdversarialTrainer
-from admin_nmt.checkpoints import complete_checkpoints
 from admin_nmt.data.cleaning import format_counts
 from admin_nmt.data.corpora import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
 from admin_nmt.data.mixing import Corpus, mix
 from admin_nmt.data.parallel_text import TEST_SET
 from admin_nmt.data.phrasebook import write_phrasebook
-from admin_nmt.evaluation import pair_lengths
 from admin_nmt.tokenization.byte_bpe import (
     check_tokenizer,
     load_tokenizers,
@@ -36,6 +33,9 @@ from admin_nmt.tokenization.byte_bpe import (
     train_tokenizer,
     with_tags,
 )
+from admin_nmt.trainer.adversarial import AdversarialTrainer
+from admin_nmt.trainer.checkpoints import complete_checkpoints
+from admin_nmt.trainer.evaluation import pair_lengths
 
 # The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
 RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")

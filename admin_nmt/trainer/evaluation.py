@@ -5,12 +5,12 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .data.batching import IntArray
-from .data.corpora import tokenize
-from .decoding.generation import generate_ids
-from .decoding.scoring import score_pairs
-from .decoding.translator import Translator
-from .metrics.scores import score, tokenized_bleu
+from ..data.batching import IntArray
+from ..data.corpora import tokenize
+from ..decoding.generation import generate_ids
+from ..decoding.scoring import score_pairs
+from ..decoding.translator import Translator
+from ..metrics.scores import score, tokenized_bleu
 
 
 def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:

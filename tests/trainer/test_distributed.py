@@ -10,9 +10,9 @@ import torch
 from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
 
 from admin_nmt.distributed import gather_objects, rank_and_size
-from admin_nmt.sharding import load_weights, sharded_state, whole_state
+from admin_nmt.trainer.fsdp import load_weights, sharded_state, whole_state
 
-WORKER = Path(__file__).with_name("distributed_worker.py")
+WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 
 
 @pytest.fixture(scope="module")

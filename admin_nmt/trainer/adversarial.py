@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from .data.batching import Seq2SeqCollator
-from .model.loss import IGNORED, LabelSmoothedLoss
-from .trainer import AdminTrainer
-from .training_arguments import AdminTrainingArguments
+from ..data.batching import Seq2SeqCollator
+from ..model.loss import IGNORED, LabelSmoothedLoss
+from .admin_trainer import AdminTrainer
+from .arguments import AdminTrainingArguments
 
 PROJECTION_EPSILON = 1e-6
 

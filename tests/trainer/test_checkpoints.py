@@ -12,7 +12,7 @@ import torch
 from distributed_worker import SAVED, UPDATES, new_trainer
 from toy import StopAfter
 
-from admin_nmt.checkpoints import checkpoint_being_written, complete_checkpoints, settle_best_checkpoint
+from admin_nmt.trainer.checkpoints import checkpoint_being_written, complete_checkpoints, settle_best_checkpoint
 
 
 def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import get_scheduler
 
-from admin_nmt.trainer import optimizer_settings
-from admin_nmt.training_arguments import AdminTrainingArguments
+from admin_nmt.trainer.admin_trainer import optimizer_settings
+from admin_nmt.trainer.arguments import AdminTrainingArguments
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .data.batching import TokenBatchSampler
+from ..data.batching import TokenBatchSampler
 
 
 class EpochShuffle(TrainerCallback):

@@ -21,12 +21,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .data.batching import TokenBatchSampler
-from .decoding.scoring import token_log_probs
-from .model.configuration_admin import AdminConfig
-from .model.modeling_admin import AdminForConditionalGeneration
-from .trainer import optimizer_settings
-from .training_arguments import AdminTrainingArguments
+from ..data.batching import TokenBatchSampler
+from ..decoding.scoring import token_log_probs
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration
+from .admin_trainer import optimizer_settings
+from .arguments import AdminTrainingArguments
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors

@@ -21,17 +21,17 @@ from transformers import (
 from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed_metrics
 
+from ..data.batching import Seq2SeqCollator, TokenBatchSampler
+from ..model.loss import LabelSmoothedLoss
+from ..profiling import Mode, profile_omega
+from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
+from .arguments import AdminTrainingArguments
 from .callbacks import EpochShuffle, TokenMeter
 from .checkpoints import check_position, checkpoint_being_written
-from .data.batching import Seq2SeqCollator, TokenBatchSampler
 from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
-from .model.loss import LabelSmoothedLoss
-from .profiling import Mode, profile_omega
-from .sharding import ShardingTrainer
-from .tokenization.byte_bpe import save_tokenizers
-from .training_arguments import AdminTrainingArguments
+from .fsdp import ShardingTrainer
 
 PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
 NEVER_DECAYED = (".omega", "history.weight")

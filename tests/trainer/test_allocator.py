@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from admin_nmt.allocator import keep_freed_memory
+from admin_nmt.trainer.allocator import keep_freed_memory
 
 
 def page_faults_of_a_large_tensor() -> int:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from toy import toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
-from admin_nmt.memory import (
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.trainer.memory_prediction import (
     BatchShape,
     LiveStorages,
     fits,
@@ -19,7 +20,6 @@ from admin_nmt.memory import (
     predict_memory,
     worst_shape,
 )
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from memory import CASES, Case, main, measure_case, model_config, predict_case, small, vocabulary
 from recipe import Recipe, load_recipe, prepare
 

@@ -1,0 +1,1 @@
+"""`Seq2SeqTrainer` for very deep models, and what belongs to a training: arguments, checkpoints, FSDP, evaluation."""
