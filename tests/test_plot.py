@@ -11,10 +11,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from test_experiment import results
 
-import figures
-import model_figures
 import plot
 from admin_nmt.exporting import standard_model
+from admin_nmt.figures import curves as figures
+from admin_nmt.figures import weights as model_figures
 from speed import LENGTH, SpeedTest, measure
 
 

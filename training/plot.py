@@ -22,10 +22,10 @@ from typing import Any
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.cli import USER_ERRORS, describe
+from admin_nmt.figures.curves import plot_depths, plot_perplexity
+from admin_nmt.figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from admin_nmt.model_folder import load_model
 from cli import ANEW, run
-from figures import plot_depths, plot_perplexity
-from model_figures import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from speed import SpeedTest, measure
 from tables import flat
 

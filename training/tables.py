@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from admin_nmt.figures.curves import plot_cells, plot_depths
 from facts import BLIND
-from figures import plot_cells, plot_depths
 from grid import Grid
 from unigram import read_unigram
 

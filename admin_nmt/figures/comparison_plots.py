@@ -8,8 +8,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib import rc_context
 
-from admin_nmt.metrics.comparison import Buckets, Comparison, Difference
-from figures import COLOURS, MARKERS, STYLES, save
+from ..metrics.comparison import Buckets, Comparison, Difference
+from .curves import COLOURS, MARKERS, STYLES, save
 
 WIDTH = 7.5  # inches
 LEAST = 10  # words or sentences of a bucket that is drawn

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.model.omega import Stack, count_sublayers, log_n
-from admin_nmt.profiling import residual_blocks
-from figures import COLOURS, MARKERS, legend_above, line_style, save
+
+from ..model.omega import Stack, count_sublayers, log_n
+from ..profiling import residual_blocks
+from .curves import COLOURS, MARKERS, legend_above, line_style, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
 CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
