@@ -36,9 +36,9 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from admin_nmt.data.batching import TokenBatchSampler
+from admin_nmt.runs.recipe import Prepared, Recipe, build_trainer, prepare
 from admin_nmt.trainer.evaluation import pair_lengths
 from cli import run
-from recipe import Prepared, Recipe, build_trainer, prepare
 
 
 @dataclass

@@ -81,8 +81,8 @@ def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
 def start_training(path: str) -> dict[str, float]:
     """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
     from admin_nmt.data.batching import TokenBatchSampler
+    from admin_nmt.runs.recipe import build_trainer, load_recipe, prepare, start_processes
     from admin_nmt.trainer.evaluation import pair_lengths
-    from recipe import build_trainer, load_recipe, prepare, start_processes
 
     recipe = load_recipe(path)
     start_processes()
@@ -107,8 +107,8 @@ def peak_memory() -> float:
 
 
 def measure(args: Arguments) -> dict[str, Any]:
+    from admin_nmt.runs.recipe import load_recipe, prepare, start_processes
     from prepare_data import Meter
-    from recipe import load_recipe, prepare, start_processes
 
     with tempfile.TemporaryDirectory() as name:
         folder, meter, load = Path(name), Meter(), os.getloadavg()[0]

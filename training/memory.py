@@ -29,6 +29,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.data.batching import Seq2SeqCollator
+from admin_nmt.runs.recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer.evaluation import pair_lengths
 from admin_nmt.trainer.memory_prediction import (
@@ -43,7 +44,6 @@ from admin_nmt.trainer.memory_prediction import (
     worst_shape,
 )
 from cli import run
-from recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
 
 NOTE = (
     "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "

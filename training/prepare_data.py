@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 
 from admin_nmt.data.arrow_steps import available_cores
+from admin_nmt.runs.recipe import Step, load_recipe, prepare, say, start_processes
 from cli import run
-from recipe import Step, load_recipe, prepare, say, start_processes
 
 
 class Meter:

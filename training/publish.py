@@ -13,8 +13,8 @@ refused. Log in first, with `hf auth login` or HF_TOKEN; HF_ENDPOINT names anoth
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from admin_nmt.cards import check_card
 from admin_nmt.hub import push_folder
+from admin_nmt.runs.cards import check_card
 from cli import parse, run
 
 

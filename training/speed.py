@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.decoding.generation import generate_ids
-from facts import device_name
+from admin_nmt.runs.results import device_name
 
 LENGTH = 20  # tokens of every source and every translation
 

@@ -32,8 +32,8 @@ from admin_nmt.data.cleaning import CleaningOptions, format_counts
 from admin_nmt.decoding.sampling import Sampling
 from admin_nmt.decoding.synthesis import synthesize, translate_whole
 from admin_nmt.model_folder import fingerprint, local_folder
+from admin_nmt.runs.recipe import say, start_processes
 from cli import parse, run
-from recipe import say, start_processes
 
 
 @dataclass

@@ -16,12 +16,12 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.figures.curves import plot_curve
 from admin_nmt.metrics.scores import check_language
+from admin_nmt.runs.finishing import average_or_best, export, set_search, test_scores, write_cards
+from admin_nmt.runs.recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
+from admin_nmt.runs.results import divergence_facts, omega_facts, read_results, run_facts, write_results
 from admin_nmt.trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
 from admin_nmt.trainer.divergence import DivergedError
 from cli import run
-from facts import divergence_facts, omega_facts, read_results, run_facts, write_results
-from finish import average_or_best, export, set_search, test_scores, write_cards
-from recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
 
 
 class ReportOmega(TrainerCallback):

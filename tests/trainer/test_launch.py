@@ -16,7 +16,7 @@ from test_training_scripts import RECIPES, TRAINING
 from torch.testing import assert_close
 from toy import write_recipe
 
-from recipe import load_recipe
+from admin_nmt.runs.recipe import load_recipe
 
 pytestmark = pytest.mark.slow
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

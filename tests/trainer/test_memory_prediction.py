@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from toy import toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
+from admin_nmt.runs.recipe import Recipe, load_recipe, prepare
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.memory_prediction import (
     BatchShape,
@@ -21,7 +22,6 @@ from admin_nmt.trainer.memory_prediction import (
     worst_shape,
 )
 from memory import CASES, Case, main, measure_case, model_config, predict_case, small, vocabulary
-from recipe import Recipe, load_recipe, prepare
 
 SHAPE = BatchShape(4, 32, 32)
 

@@ -16,12 +16,12 @@ import yaml
 from datasets import Dataset, concatenate_datasets
 
 from admin_nmt import AdminConfig
+from admin_nmt.runs.grids import Grid, load_grid
+from admin_nmt.runs.unigram import target_counts, unigram_nll
 from experiment import cores, run_all
-from grid import Grid, load_grid
 from tables import line_of, spread, write_tables
-from unigram import target_counts, unigram_nll
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[2] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
 
 # Stands in for train.py, whose arguments it gets after train.py's own path.

@@ -11,15 +11,16 @@ from accelerate import PartialState
 from datasets import Dataset
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
-from admin_nmt.averaging import average_checkpoints
-from admin_nmt.cards import write_card
-from admin_nmt.exporting import ExportError, FoldingError, export_standard
-from admin_nmt.metrics.scores import score, tokenized_bleu
-from admin_nmt.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.trainer.checkpoints import complete_checkpoints
-from admin_nmt.trainer.fsdp import load_weights
-from facts import BLIND, device_name
-from recipe import Recipe, say
+
+from ..averaging import average_checkpoints
+from ..exporting import ExportError, FoldingError, export_standard
+from ..metrics.scores import score, tokenized_bleu
+from ..tokenization.byte_bpe import load_tokenizers
+from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.fsdp import load_weights
+from .cards import write_card
+from .recipe import Recipe, say
+from .results import BLIND, device_name
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 

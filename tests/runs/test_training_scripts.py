@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig
 from admin_nmt.cli import app
 from admin_nmt.data.phrasebook import phrasebook
-from recipe import claim_folder, load_recipe
+from admin_nmt.runs.recipe import claim_folder, load_recipe
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[2] / "training"
 RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 
 

@@ -15,7 +15,7 @@ import synthesize
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.decoding.sampling import Sampling
 
-TRAINING = Path(__file__).parents[1] / "training"
+TRAINING = Path(__file__).parents[2] / "training"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
 

@@ -12,11 +12,11 @@ from hub_server import HubServer
 from test_cards import made_up_results
 from toy import toy_tokenizer
 
-from admin_nmt.cards import write_card
 from admin_nmt.exporting import export_standard
+from admin_nmt.runs.cards import write_card
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
-SCRIPT = Path(__file__).parents[1] / "training" / "publish.py"
+SCRIPT = Path(__file__).parents[2] / "training" / "publish.py"
 REPO = "someone/toy"  # that of the made-up results
 
 

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, cards
-from admin_nmt.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
 from admin_nmt.exporting import export_standard
 from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.runs.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
-COMMITTED = Path(__file__).parents[1] / "model_cards"
+COMMITTED = Path(__file__).parents[2] / "model_cards"
 SENTENCE = 'Bal "don" kitu, mu re dol.'
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 

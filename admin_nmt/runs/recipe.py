@@ -21,21 +21,22 @@ from filelock import BaseFileLock, FileLock, Timeout
 from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.data.cleaning import format_counts
-from admin_nmt.data.corpora import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
-from admin_nmt.data.mixing import Corpus, mix
-from admin_nmt.data.parallel_text import TEST_SET
-from admin_nmt.data.phrasebook import write_phrasebook
-from admin_nmt.tokenization.byte_bpe import (
+
+from ..data.cleaning import format_counts
+from ..data.corpora import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
+from ..data.mixing import Corpus, mix
+from ..data.parallel_text import TEST_SET
+from ..data.phrasebook import write_phrasebook
+from ..tokenization.byte_bpe import (
     check_tokenizer,
     load_tokenizers,
     save_tokenizers,
     train_tokenizer,
     with_tags,
 )
-from admin_nmt.trainer.adversarial import AdversarialTrainer
-from admin_nmt.trainer.checkpoints import complete_checkpoints
-from admin_nmt.trainer.evaluation import pair_lengths
+from ..trainer.adversarial import AdversarialTrainer
+from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.evaluation import pair_lengths
 
 # The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
 RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
-from admin_nmt.profiling import residual_blocks
-from admin_nmt.trainer.divergence import DivergedError
-from admin_nmt.trainer.evaluation import pair_lengths
-from admin_nmt.trainer.fsdp import whole
-from recipe import Prepared, Recipe
+
+from ..profiling import residual_blocks
+from ..trainer.divergence import DivergedError
+from ..trainer.evaluation import pair_lengths
+from ..trainer.fsdp import whole
+from .recipe import Prepared, Recipe
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
 SHAPE = (

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from facts import read_results
-from recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
+from .recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
+from .results import read_results
 
 Overrides = Mapping[str, Any]
 COMPARED = (

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from datasets import Dataset
 
-from recipe import Prepared
+from .recipe import Prepared
 
 FILE = "unigram.json"
 BATCH = 100_000  # pairs that are counted together

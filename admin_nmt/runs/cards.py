@@ -17,7 +17,7 @@ from typing import Any
 from babel import Locale, UnknownLocaleError
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from .model.configuration_admin import AdminConfig
+from ..model.configuration_admin import AdminConfig
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 CARD, CURVE, OMEGA = "README.md", "curve.png", "omega.png"

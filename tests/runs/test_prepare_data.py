@@ -9,10 +9,10 @@ import yaml
 from toy import random_texts
 
 from admin_nmt.data import corpora as data
+from admin_nmt.runs.recipe import build_model, load_recipe, prepare
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
-from recipe import build_model, load_recipe, prepare
 
-SCRIPT = Path(__file__).parents[1] / "training" / "prepare_data.py"
+SCRIPT = Path(__file__).parents[2] / "training" / "prepare_data.py"
 
 
 @pytest.fixture
