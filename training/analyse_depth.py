@@ -26,10 +26,10 @@ from tqdm import tqdm
 from transformers import HfArgumentParser
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.depth_analysis import dependencies, output_change, perturbed, updated
 from admin_nmt.figures.curves import legend_above, line_style, save
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.profiling import profile_omega
+from admin_nmt.reports.depth_analysis import dependencies, output_change, perturbed, updated
 from admin_nmt.trainer.admin_trainer import PROFILING_MODES, is_profiling_wanted
 from cli import ANEW, run
 

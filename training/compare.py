@@ -16,8 +16,8 @@ from typing import Any
 from admin_nmt.cli import describe
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.metrics.comparison import compare
+from admin_nmt.reports.comparison_page import write_report
 from cli import ANEW, parse, run
-from comparison_report import write_report
 
 
 @dataclass

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from admin_nmt.reports.tables import outcome, write_tables
 from admin_nmt.runs.grids import Grid, Run, load_grid
 from admin_nmt.runs.recipe import prepare
 from admin_nmt.runs.unigram import write_unigram
 from cli import run as run_script
-from tables import outcome, write_tables
 
 TRAIN = Path(__file__).with_name("train.py")
 PATIENCE = 30.0  # seconds that interrupted runs get to stop

@@ -16,10 +16,10 @@ import yaml
 from datasets import Dataset, concatenate_datasets
 
 from admin_nmt import AdminConfig
+from admin_nmt.reports.tables import line_of, spread, write_tables
 from admin_nmt.runs.grids import Grid, load_grid
 from admin_nmt.runs.unigram import target_counts, unigram_nll
 from experiment import cores, run_all
-from tables import line_of, spread, write_tables
 
 TRAINING = Path(__file__).parents[2] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))

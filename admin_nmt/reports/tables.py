@@ -6,10 +6,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from admin_nmt.figures.curves import plot_cells, plot_depths
-from admin_nmt.runs.grids import Grid
-from admin_nmt.runs.results import BLIND
-from admin_nmt.runs.unigram import read_unigram
+from ..figures.curves import plot_cells, plot_depths
+from ..runs.grids import Grid
+from ..runs.results import BLIND
+from ..runs.unigram import read_unigram
 
 Row = dict[str, Any]
 MARGIN = 0.5  # nats: what length and punctuation alone are good for; a run that ends above unigram − MARGIN is stuck

@@ -12,8 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from admin_nmt.figures.comparison_plots import LEAST, plot_comparison
-from admin_nmt.metrics.comparison import Buckets, Comparison, Contrast, Difference
+from ..figures.comparison_plots import LEAST, plot_comparison
+from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
 NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .model.dlcl import NoHistory
-from .model.loss import IGNORED
-from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from .profiling import layer_blocks, residual_blocks
+from ..model.dlcl import NoHistory
+from ..model.loss import IGNORED
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
+from ..profiling import layer_blocks, residual_blocks
 
 Batch = Mapping[str, Tensor]
 ADAM_EPS = 1e-8

@@ -16,8 +16,8 @@ from matplotlib import image
 import compare
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.metrics.scores import score
+from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked
 from cli import ANEW, run
-from comparison_report import FILES, Table, markdown_table, marked
 
 PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
 

@@ -9,8 +9,8 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import analyse_depth
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
 from admin_nmt.profiling import profile_omega, residual_blocks
+from admin_nmt.reports.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
 
 STACKS = ("encoder", "decoder")
 

@@ -1,0 +1,1 @@
+"""Tables, comparison pages and the analysis of depth."""
