@@ -12,10 +12,10 @@ from matplotlib.image import imread
 from test_experiment import results
 
 import plot
+from admin_nmt.benchmarks.generation_speed import LENGTH, SpeedTest, measure
 from admin_nmt.exporting import standard_model
 from admin_nmt.figures import curves as figures
 from admin_nmt.figures import weights as model_figures
-from speed import LENGTH, SpeedTest, measure
 
 
 @pytest.fixture

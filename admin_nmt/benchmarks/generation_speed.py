@@ -9,8 +9,9 @@ import torch
 from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.decoding.generation import generate_ids
-from admin_nmt.runs.results import device_name
+
+from ..decoding.generation import generate_ids
+from ..runs.results import device_name
 
 LENGTH = 20  # tokens of every source and every translation
 
