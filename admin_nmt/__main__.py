@@ -1,5 +1,5 @@
 """`python -m admin_nmt` is `admin-nmt`."""
 
-from .cli import main
+from .cli.commands import main
 
 main()

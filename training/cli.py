@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from transformers import HfArgumentParser
 
-from admin_nmt.cli import USER_ERRORS, describe
+from admin_nmt.cli.commands import USER_ERRORS, describe
 from admin_nmt.trainer.divergence import DivergedError
 
 Arguments = TypeVar("Arguments")

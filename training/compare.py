@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from admin_nmt.cli import describe
+from admin_nmt.cli.commands import describe
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.metrics.comparison import compare
 from admin_nmt.reports.comparison_page import write_report

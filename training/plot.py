@@ -22,7 +22,7 @@ from typing import Any
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.benchmarks.generation_speed import SpeedTest, measure
-from admin_nmt.cli import USER_ERRORS, describe
+from admin_nmt.cli.commands import USER_ERRORS, describe
 from admin_nmt.figures.curves import plot_depths, plot_perplexity
 from admin_nmt.figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from admin_nmt.model_folder import load_model

@@ -13,7 +13,7 @@ from toy import write_recipe
 from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
-from admin_nmt.cli import app
+from admin_nmt.cli.commands import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs.recipe import claim_folder, load_recipe
 

@@ -20,8 +20,8 @@ from transformers import AutoModelForSeq2SeqLM
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt import cli as cli_module
-from admin_nmt.cli import app, describe
+from admin_nmt.cli import commands as cli_module
+from admin_nmt.cli.commands import app, describe
 from admin_nmt.data.corpora import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.exporting import ExportError, FoldingError, standard_model

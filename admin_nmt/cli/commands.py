@@ -24,22 +24,22 @@ from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from safetensors import SafetensorError
 from typer.core import TyperGroup
 
-from .averaging import average_checkpoints
-from .conversion.fairseq_folder import convert_checkpoint
-from .data.parallel_text import decode_lines, load_parallel, read_lines
-from .decoding.file_translation import PartialFile, chunks, one_line, translate_file
-from .decoding.scoring import encode_pairs, score_pairs
-from .decoding.translator import Translator
-from .exporting import export_standard
-from .folding import fold_omega
-from .model_folder import fingerprint, load_admin_model, load_model, local_folder, new_folder
-from .model_info import model_info
-from .profiling import Mode
-from .runs.cards import write_card
-from .runs.fresh_profiling import profile_fresh_model
-from .tokenization.byte_bpe import load_tokenizers, save_tokenizers
-from .trainer.checkpoints import complete_checkpoints
-from .trainer.evaluation import evaluate_translator
+from ..averaging import average_checkpoints
+from ..conversion.fairseq_folder import convert_checkpoint
+from ..data.parallel_text import decode_lines, load_parallel, read_lines
+from ..decoding.file_translation import PartialFile, chunks, one_line, translate_file
+from ..decoding.scoring import encode_pairs, score_pairs
+from ..decoding.translator import Translator
+from ..exporting import export_standard
+from ..folding import fold_omega
+from ..model_folder import fingerprint, load_admin_model, load_model, local_folder, new_folder
+from ..model_info import model_info
+from ..profiling import Mode
+from ..runs.cards import write_card
+from ..runs.fresh_profiling import profile_fresh_model
+from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.evaluation import evaluate_translator
 
 USER_ERRORS = (
     ValueError,
