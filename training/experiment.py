@@ -5,9 +5,9 @@
     python training/experiment.py GRID.yaml --training.max_steps 1000 \\
         --launch "accelerate launch --config_file training/accelerate/ddp.yaml --num_processes 8"
 
-Every run is a process of its own, `train.py` with its output in OUTPUT_DIR/CELL-seedK/train.log. The same command goes
-on where an interrupted one stopped: runs that ended, also those that diverged, are left as they are, others continue
-from their last checkpoint, and one that failed is tried again. --section.field value holds for all cells.
+Every run is a process of its own, `train.py` with its output in OUTPUT_DIR/SYSTEM-seedK/train.log. The same command
+goes on where an interrupted one stopped: runs that ended, also those that diverged, are left as they are, others
+continue from their last checkpoint, and one that failed is tried again. --section.field value holds for all systems.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("grid", help="YAML file of the grid")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; each gets its share of the cores")
     parser.add_argument("--tables", action="store_true", help="only write the tables and plots of what is there")
-    parser.add_argument("--cells", nargs="+", help="only these cells")
+    parser.add_argument("--systems", nargs="+", help="only these systems")
     parser.add_argument("--seeds", nargs="+", type=int, help="only these seeds, or others than the grid's")
     parser.add_argument("--launch", default=shlex.quote(sys.executable), help="what starts train.py")
     return parser.parse_known_args()
@@ -128,10 +128,10 @@ def main() -> None:
     grid = load_grid(args.grid, overrides)
     seeds = args.seeds or grid.seeds
     grid.seeds = sorted({*grid.seeds, *seeds})  # the tables show what has been run before
-    unknown = set(args.cells or []) - set(grid.cells)
+    unknown = set(args.systems or []) - set(grid.systems)
     if unknown or args.jobs < 1:
-        raise ValueError(f"--cells {min(unknown)}: is not in {args.grid}" if unknown else "--jobs: give at least 1")
-    wanted = [run for run in grid.runs() if run.seed in seeds and (not args.cells or run.cell in args.cells)]
+        raise ValueError(f"--systems {min(unknown)}: is not in {args.grid}" if unknown else "--jobs: give at least 1")
+    wanted = [run for run in grid.runs() if run.seed in seeds and (not args.systems or run.system in args.systems)]
     pending = [run for run in wanted if run.results() is None]
     if pending and not args.tables:
         write_unigram(prepare(pending[0].recipe()), grid.output_dir)  # and the caches, before several runs want them

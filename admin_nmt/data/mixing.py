@@ -17,7 +17,7 @@ class Share:
     """A training corpus's part in an epoch.
 
     Back-translated text is marked by a tag (Caswell et al. 2019, *Tagged Back-Translation*) and balanced by taking the
-    genuine text `upsample` times.
+    original text `upsample` times.
 
     Attributes:
         where: what errors call the corpus.

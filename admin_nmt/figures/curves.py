@@ -120,21 +120,23 @@ def divergence(run: Results) -> int | None:
     return run["diverged"]["update"] if run["status"] == "diverged" else None
 
 
-def plot_cells(cells: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None) -> None:
-    """Training and validation NLL by cell: the mean over the seeds, the area from the lowest to the highest seed.
+def plot_systems(
+    systems: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None
+) -> None:
+    """Training and validation NLL by system: the mean over the seeds, the area from the lowest to the highest seed.
 
     Args:
-        cells: the results.json of every seed of each cell.
+        systems: the results.json of every seed of each system.
         unigram: validation NLL of a model of frequencies alone, drawn as a level.
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
     crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
-        for index, (cell, runs) in enumerate(cells.items()):
+        for index, (system, runs) in enumerate(systems.items()):
             style = line_style(index)
             points = band([run["history"] for run in runs], name)
             steps, low, middle, high = list(zip(*points, strict=True)) or ([], [], [], [])
-            axes.plot(steps, middle, label=labelled(cell, runs), **style, **dots(middle))
+            axes.plot(steps, middle, label=labelled(system, runs), **style, **dots(middle))
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
             for run in runs:
                 crosses |= mark_breaks(axes, *series(run["history"], name), style["color"], divergence(run))

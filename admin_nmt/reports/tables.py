@@ -1,4 +1,4 @@
-"""The tables and plots of a grid: mean and spread over the seeds of each cell."""
+"""The tables and plots of a grid: mean and spread over the seeds of each system."""
 
 import csv
 from collections.abc import Callable, Iterable
@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from ..figures.curves import plot_cells, plot_depths
+from ..figures.curves import plot_depths, plot_systems
 from ..runs.grids import Grid
-from ..runs.results import BLIND
+from ..runs.results import DEGENERATE
 from ..runs.unigram import read_unigram
 
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ def spread(values: Iterable[float | None], digits: int = 2) -> str:
 
 
 def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
-    """How many seeds of a cell ended, diverged, are stuck where a model of frequencies alone would be, or are blind."""
+    """How many seeds of a system ended, diverged, are stuck at the level of word frequencies, or degenerate."""
     finished = [row for row in rows if row["status"] == "finished"]
     parts = [f"{len(finished)} of {runs}" if len(finished) < runs else f"{runs}"]
     diverged = [str(row["diverged_at"]) for row in rows if row["status"] == "diverged"]
@@ -68,15 +68,15 @@ def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
     stuck = [row for row in finished if unigram and row["valid_nll"] and row["valid_nll"] > unigram - MARGIN]
     if stuck:
         parts.append(f"{len(stuck)} stuck")
-    blind = [row for row in finished if is_blind(row)]
-    if blind:
-        parts.append(f"{len(blind)} blind")
+    degenerate = [row for row in finished if is_degenerate(row)]
+    if degenerate:
+        parts.append(f"{len(degenerate)} degenerate")
     return "; ".join(parts)
 
 
-def is_blind(row: Row) -> bool:
+def is_degenerate(row: Row) -> bool:
     """Whether a run's model gives most sources the same few translations."""
-    return (row["distinct_translations"] or 1) <= BLIND
+    return (row["distinct_translations"] or 1) <= DEGENERATE
 
 
 COLUMNS: dict[str, Callable[[list[Row]], str]] = {
@@ -94,22 +94,22 @@ COLUMNS: dict[str, Callable[[list[Row]], str]] = {
 }
 
 
-def table(cells: dict[str, list[Row]], seeds: int, unigram: float | None) -> str:
-    """A line a cell, in Markdown; a cell of which no run has ended shows dashes."""
-    head = ["cell", "seeds finished", *COLUMNS]
+def table(systems: dict[str, list[Row]], seeds: int, unigram: float | None) -> str:
+    """A line a system, in Markdown; a system of which no run has ended shows dashes."""
+    head = ["system", "seeds finished", *COLUMNS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for cell, rows in cells.items():
+    for system, rows in systems.items():
         values = [column(rows) if rows else "–" for column in COLUMNS.values()]
-        lines.append(f"| {' | '.join([cell, verdict(rows, seeds, unigram), *values])} |")
+        lines.append(f"| {' | '.join([system, verdict(rows, seeds, unigram), *values])} |")
     return "\n".join(lines)
 
 
-def page(grid: Grid, cells: dict[str, list[Row]], results: list[Row], unigram: float | None) -> str:
+def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram: float | None) -> str:
     """README.md of a grid: table, what it was made with, plots."""
-    rows = [row for rows in cells.values() for row in rows]
+    rows = [row for rows in systems.values() for row in rows]
     seeds = ", ".join(map(str, grid.seeds))
     spreads = f"Mean ± standard deviation over the seeds {seeds}" if len(grid.seeds) > 1 else f"Seed {seeds}"
-    parts = [f"# {grid.title}", table(cells, len(grid.seeds), unigram)]
+    parts = [f"# {grid.title}", table(systems, len(grid.seeds), unigram)]
     parts += [
         f"{spreads}; NLL in nats per token on the validation set; target tokens "
         "a second in training, sentences a second in translating the test set."
@@ -117,9 +117,10 @@ def page(grid: Grid, cells: dict[str, list[Row]], results: list[Row], unigram: f
     if unigram is not None:
         level = f"A model that knows nothing but the frequency of each token has a validation NLL of {unigram:.2f}"
         parts += [f"{level}; a run that ends above {unigram - MARGIN:.2f} is called stuck."]
-    if any(is_blind(row) for row in rows):
+    if any(is_degenerate(row) for row in rows):
         parts += [
-            f"A run is called blind where there are at most {BLIND:.0%} as many different translations as sources."
+            f"Output is called degenerate where there are at most {DEGENERATE:.0%} as many different translations as "
+            "sources."
         ]
     tested = [run for run in results if "test" in run]
     if tested:
@@ -148,14 +149,14 @@ def differ_in_depth(rows: list[Row]) -> bool:
 
 
 def line_of(row: Row) -> str:
-    """The cell without its depth, 18-6: cells that differ in nothing else are one line of the plot."""
-    return row["cell"].replace(f"{row['encoder_layers']}-{row['decoder_layers']}", "").strip("-_ ") or row["variant"]
+    """The system without its depth, 18-6: systems that differ in nothing else are one line of the plot."""
+    return row["system"].replace(f"{row['encoder_layers']}-{row['decoder_layers']}", "").strip("-_ ") or row["variant"]
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:
     """A line a run."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["cell", "seed"])
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["system", "seed"])
         writer.writeheader()
         writer.writerows(rows)
 
@@ -165,14 +166,16 @@ def write_tables(grid: Grid) -> str:
     folder, unigram = grid.output_dir, read_unigram(grid.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     ended = [(run, results) for run in grid.runs() if (results := run.results()) is not None]
-    rows = [{"cell": run.cell, "seed": run.seed} | flat(results) for run, results in ended]
-    cells = {cell: [row for row in rows if row["cell"] == cell] for cell in grid.cells}
+    rows = [{"system": run.system, "seed": run.seed} | flat(results) for run, results in ended]
+    systems = {system: [row for row in rows if row["system"] == system] for system in grid.systems}
     if ended:
-        runs = {cell: [results for run, results in ended if run.cell == cell] for cell in grid.cells}
-        plot_cells({cell: seeds for cell, seeds in runs.items() if seeds}, grid.title, folder / "curves.png", unigram)
+        runs = {system: [results for run, results in ended if run.system == system] for system in grid.systems}
+        plot_systems(
+            {system: seeds for system, seeds in runs.items() if seeds}, grid.title, folder / "curves.png", unigram
+        )
     if differ_in_depth(rows):
         plot_depths([row | {"line": line_of(row)} for row in rows], grid.title, folder / "depth.png")
     write_csv(folder / "runs.csv", rows)
-    text = page(grid, cells, [results for _, results in ended], unigram)
+    text = page(grid, systems, [results for _, results in ended], unigram)
     (folder / "README.md").write_text(text, encoding="utf-8")
-    return table(cells, len(grid.seeds), unigram)
+    return table(systems, len(grid.seeds), unigram)

@@ -20,7 +20,7 @@ from ..trainer.checkpoints import complete_checkpoints
 from ..trainer.fsdp import load_weights
 from .cards import write_card
 from .recipe import Recipe, say
-from .results import BLIND, device_name
+from .results import DEGENERATE, device_name
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
@@ -111,7 +111,7 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
         say(f"      source      {test[row]['source']}")
         say(f"      translation {translations[row]}\n      reference   {references[row]}")
     sources, distinct = len(set(test["source"][:])), len(set(translations))
-    if distinct <= BLIND * sources:
+    if distinct <= DEGENERATE * sources:
         say(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")
     return {
         "test": scores,

@@ -1,4 +1,4 @@
-"""A grid: one YAML file that names a recipe, cells that change some of its fields, and seeds."""
+"""A grid: one YAML file that names a recipe, systems that change some of its fields, and seeds."""
 
 import json
 import reprlib
@@ -27,38 +27,38 @@ class Grid:
         title: of the tables and plots.
         recipe: the recipe that all runs share; in the file relative to the file's folder.
         output_dir: folder of the runs, the tables and the plots.
-        cells: what each cell changes: `section.field` names with their values; its data are those of the others.
-        seeds: of every cell.
-        overrides: what all cells change.
+        systems: what each system changes: `section.field` names with their values; its data are those of the others.
+        seeds: of every system.
+        overrides: what all systems change.
         note: a paragraph below the table.
     """
 
     title: str
     recipe: Path
     output_dir: Path
-    cells: dict[str, Overrides]
+    systems: dict[str, Overrides]
     seeds: list[int]
     overrides: Overrides = field(default_factory=dict)
     note: str = ""
 
     def runs(self) -> Iterator["Run"]:
-        """All runs, seed after seed, so that an early look at the tables shows every cell."""
+        """All runs, seed after seed, so that an early look at the tables shows every system."""
         for seed in self.seeds:
-            for cell in self.cells:
-                yield Run(self, cell, seed)
+            for system in self.systems:
+                yield Run(self, system, seed)
 
 
 @dataclass
 class Run:
-    """One cell with one seed."""
+    """One system with one seed."""
 
     grid: Grid
-    cell: str
+    system: str
     seed: int
 
     @property
     def name(self) -> str:
-        return f"{self.cell}-seed{self.seed}"
+        return f"{self.system}-seed{self.seed}"
 
     @property
     def folder(self) -> Path:
@@ -68,11 +68,11 @@ class Run:
     def arguments(self) -> list[str]:
         """What follows the recipe on the command line of train.py; the last of two values for a field holds."""
         own = {"training.seed": self.seed, "output_dir": str(self.folder)}
-        values = dict(self.grid.overrides) | dict(self.grid.cells[self.cell]) | own
+        values = dict(self.grid.overrides) | dict(self.grid.systems[self.system]) | own
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]
 
     def recipe(self) -> Recipe:
-        """Raises: ValueError: the cell names a field that does not exist, or one that contradicts another."""
+        """Raises: ValueError: the system names a field that does not exist, or one that contradicts another."""
         return load_recipe(self.grid.recipe, self.arguments)
 
     def results(self) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
         values = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: is not valid YAML: {error}") from error
-    known, needed = {f.name for f in fields(Grid)}, {"title", "recipe", "output_dir", "cells", "seeds"}
+    known, needed = {f.name for f in fields(Grid)}, {"title", "recipe", "output_dir", "systems", "seeds"}
     if not isinstance(values, dict) or set(values) - known or needed - set(values):
         raise ValueError(f"{path}: a grid has the fields {', '.join(sorted(known))}, and not all of {sorted(needed)}")
     _check_types(values, path)
@@ -110,30 +110,30 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
     values["recipe"] = path.parent / values["recipe"]
     values["output_dir"] = Path(given.pop("output_dir", values["output_dir"]))
     values["overrides"] = values.get("overrides") or {}
-    for name, cell in values["cells"].items():
-        cell = cell or {}  # the recipe as it is
-        data = sorted(key for key in cell if key.split(".")[0] in ("data", "tokenizer", "languages"))
+    for name, system in values["systems"].items():
+        system = system or {}  # the recipe as it is
+        data = sorted(key for key in system if key.split(".")[0] in ("data", "tokenizer", "languages"))
         if data:
-            raise ValueError(f"{path}: cell {name} changes {data[0]}; cells compare models on the same data")
-        values["cells"][name] = cell | given
+            raise ValueError(f"{path}: system {name} changes {data[0]}; systems compare models on the same data")
+        values["systems"][name] = system | given
     values["overrides"] |= given
     grid = Grid(**values)
     for run in grid.runs():
         try:
             run.recipe()
         except ValueError as error:
-            raise ValueError(f"{path}: cell {run.cell}: {error}") from error
+            raise ValueError(f"{path}: system {run.system}: {error}") from error
     return grid
 
 
 def _check_types(values: dict[str, Any], path: Path) -> None:
-    for name in ("cells", "overrides"):
+    for name in ("systems", "overrides"):
         given = values.get(name) or {}
-        inner = given.values() if name == "cells" and isinstance(given, dict) else []
-        if not isinstance(given, dict) or not all(isinstance(cell, dict | None) for cell in inner):
+        inner = given.values() if name == "systems" and isinstance(given, dict) else []
+        if not isinstance(given, dict) or not all(isinstance(system, dict | None) for system in inner):
             raise ValueError(f"{path}: {name} holds {reprlib.repr(given)}; write names with fields below them")
-    if not values["cells"]:
-        raise ValueError(f"{path}: cells is empty; name at least one")
+    if not values["systems"]:
+        raise ValueError(f"{path}: systems is empty; name at least one")
     seeds = values["seeds"]
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         raise ValueError(f"{path}: seeds holds {seeds!r}; write a list of whole numbers, such as [1, 2, 3]")

@@ -25,7 +25,7 @@ SHAPE = (
     "variant", "encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim",
     "encoder_attention_heads", "decoder_attention_heads", "vocab_size", "decoder_vocab_size",
 )  # fmt: skip
-BLIND = 0.1  # different translations of each different source, at most: the model hardly reads them
+DEGENERATE = 0.1  # different translations of each different source, at most: the model hardly reads them
 SETTINGS = ("seed", "optimizer", "learning_rate", "warmup_steps", "max_tokens", "gradient_accumulation_steps")
 
 

@@ -21,7 +21,7 @@ def tokenizer():
 
 @pytest.fixture
 def parts(tokenizer, tmp_path):
-    """A genuine corpus, and a tagged one."""
+    """An original corpus, and a tagged one."""
     tags = {"real": None, "bt": "<bt>"}
     pairs = {name: Dataset.from_dict({"source": texts, "target": texts}) for name, texts in TEXTS.items()}
     return [tokenize(pairs[name], tokenizer, tokenizer, tag=tags[name], cache_dir=tmp_path) for name in TEXTS]

@@ -87,7 +87,7 @@ def run_of(*values: float, diverged: int | None = None) -> dict:
 
 def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
     early = run_of(diverged=7)
-    figures.plot_cells({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
+    figures.plot_systems({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
     figures.plot_perplexity({"good": run_of(3.0), "early": early}, "", tmp_path / "x.png")
     for figure in kept:
         (legend,) = figure.legends
@@ -98,7 +98,7 @@ def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
 
 def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
     nan = float("nan")
-    figures.plot_cells({"gap": [run_of(3.0, nan, nan, 2.0)], "never": [run_of(nan)]}, "t", tmp_path / "x.png")
+    figures.plot_systems({"gap": [run_of(3.0, nan, nan, 2.0)], "never": [run_of(nan)]}, "t", tmp_path / "x.png")
     assert crosses(kept[0].axes[0]) == [(1, 3.0), (1, 0.0)]
     assert on_axis(kept[0].axes[0]) == [1]
     assert kept[0].axes[0].lines[0].get_markevery() == [0, 3]  # no line goes through these two
@@ -134,13 +134,13 @@ def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
 
 
 def test_the_mean_is_over_finite_values(kept, tmp_path):
-    figures.plot_cells({"a": [run_of(2.0, 2.0), run_of(4.0, float("nan"))]}, "t", tmp_path / "x.png")
+    figures.plot_systems({"a": [run_of(2.0, 2.0), run_of(4.0, float("nan"))]}, "t", tmp_path / "x.png")
     assert list(kept[0].axes[0].lines[0].get_ydata()) == [3.0, 2.0]
 
 
 def test_seeds_are_averaged(kept, tmp_path):
     runs = [{"status": "finished", "history": [{"step": 10, "nll": value}]} for value in (2.0, 4.0)]
-    figures.plot_cells({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
+    figures.plot_systems({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
     line, level = kept[0].axes[0].lines
     assert list(line.get_ydata()) == [3.0]
     assert set(level.get_ydata()) == {6.0}

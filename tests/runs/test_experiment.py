@@ -81,9 +81,9 @@ def recipe_file(tmp_path) -> Path:
 
 @pytest.fixture
 def grid(tmp_path, recipe_file) -> Grid:
-    """Two cells with two seeds."""
-    cells = {variant: {"model.variant": variant} for variant in ("post_ln", "admin")}
-    return Grid("A test", recipe_file, tmp_path / "grid", cells, [1, 2], {"training.learning_rate": 1e-5})
+    """Two systems with two seeds."""
+    systems = {variant: {"model.variant": variant} for variant in ("post_ln", "admin")}
+    return Grid("A test", recipe_file, tmp_path / "grid", systems, [1, 2], {"training.learning_rate": 1e-5})
 
 
 @pytest.fixture
@@ -98,22 +98,22 @@ def pending(grid: Grid) -> list:
 
 
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
-def test_every_cell_of_the_grids_is_a_recipe(path):
+def test_every_system_of_the_grids_is_a_recipe(path):
     grid = load_grid(path)
     assert f"training/grids/{path.name}" in path.read_text()
     assert grid.output_dir == Path("runs/grids") / path.stem
     configurations = set()
-    for cell in grid.cells:
-        recipe = next(run.recipe() for run in grid.runs() if run.cell == cell)
+    for system in grid.systems:
+        recipe = next(run.recipe() for run in grid.runs() if run.system == system)
         configurations.add(json.dumps(AdminConfig(**recipe.model).to_dict(), sort_keys=True))
-    assert len(configurations) == len(grid.cells)  # no two cells are the same
+    assert len(configurations) == len(grid.systems)  # no two systems are the same
 
 
 def test_the_last_override_wins(recipe_file, tmp_path):
     path = tmp_path / "grid.yaml"
     values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [3]}
     values["overrides"] = {"model.variant": "post_ln", "model.dropout": 0.2, "training.max_steps": 5}
-    path.write_text(yaml.safe_dump(values | {"cells": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
+    path.write_text(yaml.safe_dump(values | {"systems": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
     (run,) = load_grid(path, ["--training.max_steps", "7", "--output_dir", str(tmp_path / "x")]).runs()
     recipe = run.recipe()
     assert recipe.model == {"variant": "post_ln", "dropout": 0.3}
@@ -124,12 +124,12 @@ def test_the_last_override_wins(recipe_file, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cells": {"a": {"model.layers": 3}}}, r"grid\.yaml: cell a: .*unknown field model.layers"),
-        ({"cells": {"a": {"data.root": "x"}}}, "cell a changes data.root; cells compare models on the same data"),
-        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields cells, note"),
-        ({"cells": ["a", "b"]}, r"grid\.yaml: cells holds \['a', 'b'\]; write names"),
-        ({"cells": {"a": 3}}, "cells holds"),
-        ({"cells": None}, "cells is empty"),
+        ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
+        ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; systems compare models on the same data"),
+        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields systems, note"),
+        ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\]; write names"),
+        ({"systems": {"a": 3}}, "systems holds"),
+        ({"systems": None}, "systems is empty"),
         ({"overrides": [1]}, "overrides holds"),
         ({"seeds": 3}, "seeds holds 3; write a list"),
         ({"seeds": []}, r"seeds holds \[\]"),
@@ -137,16 +137,16 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     ],
 )
 def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
-    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "cells": {"a": {}}}
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
     path = tmp_path / "grid.yaml"
     path.write_text(yaml.safe_dump(values | change))
     with pytest.raises(ValueError, match=message):
         load_grid(path)
 
 
-def test_a_cell_may_be_the_recipe_itself(recipe_file, tmp_path):
+def test_a_system_may_be_the_recipe_itself(recipe_file, tmp_path):
     path = tmp_path / "grid.yaml"
-    path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\ncells:\n  a:\n")
+    path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\nsystems:\n  a:\n")
     assert [run.name for run in load_grid(path).runs()] == ["a-seed1"]
 
 
@@ -154,7 +154,7 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     run = next(grid.runs())
     run.folder.mkdir(parents=True)
     recipe = asdict(run.recipe())
-    recipe["model"]["omega_rule"] = "profile"  # the default, which the cell does not name
+    recipe["model"]["omega_rule"] = "profile"  # the default, which the system does not name
     made = results() | {"recipe": recipe}
     (run.folder / "results.json").write_text(json.dumps(made))
     assert run.results() == made
@@ -165,10 +165,10 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     assert run.results() is None
 
 
-def test_cells_that_differ_in_more_than_depth_are_lines_of_their_own():
+def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
-    cells = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a--b", "x": "x"}
-    assert {cell: line_of(row | {"cell": cell}) for cell in cells} == cells
+    systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a--b", "x": "x"}
+    assert {system: line_of(row | {"system": system}) for system in systems} == systems
 
 
 def test_runs_that_ended_are_left_alone(grid, launch):
@@ -181,9 +181,9 @@ def test_runs_that_ended_are_left_alone(grid, launch):
 
 
 def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
-    grid.cells = {"pre_ln": {"model.variant": "pre_ln"}} | grid.cells
+    grid.systems = {"pre_ln": {"model.variant": "pre_ln"}} | grid.systems
     run_all(grid, pending(grid), 1, launch)
-    assert {run.cell for run in pending(grid)} == {"pre_ln"}
+    assert {run.system for run in pending(grid)} == {"pre_ln"}
     told = capsys.readouterr().err
     assert "pre_ln-seed1: failed (exit code 1): error: no such file" in told
     assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in told
@@ -192,7 +192,7 @@ def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
 
 
 def test_an_interrupt_stops_the_runs(grid, launch):
-    grid.cells = {"deepnorm": {"model.variant": "deepnorm"}}
+    grid.systems = {"deepnorm": {"model.variant": "deepnorm"}}
 
     def interrupt() -> None:
         folders = [run.folder for run in grid.runs()]
@@ -223,14 +223,14 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
     table = write_tables(grid)
     post_ln, admin = table.splitlines()[2:]
-    assert "| 2 of 3; 1 diverged at update 7; 1 stuck; 1 blind |" in post_ln
+    assert "| 2 of 3; 1 diverged at update 7; 1 stuck; 1 degenerate |" in post_ln
     assert "| 2 of 3 | admin | 18-6 | 0.0M | 2.10 ± 0.14 | 31.00 ± 1.41 |" in admin
     page = (grid.output_dir / "README.md").read_text()
     assert table in page
-    assert "blind where there are at most 10% as many" in page
+    assert "degenerate where there are at most 10% as many" in page
     assert "`nrefs:1|case:mixed`; `nrefs:1|nc:6`" in page
     rows = list(csv.DictReader((grid.output_dir / "runs.csv").open()))
-    assert [(row["cell"], row["seed"], row["diverged_at"]) for row in rows][:2] == [
+    assert [(row["system"], row["seed"], row["diverged_at"]) for row in rows][:2] == [
         ("post_ln", "1", "7"),
         ("admin", "1", ""),
     ]
@@ -257,7 +257,7 @@ def test_unigram_nll():
 
 @pytest.mark.slow
 def test_a_grid_from_the_command_line(tmp_path):
-    """Training itself: one cell that learns and one that diverges; the second call finds nothing to do."""
+    """Training itself: one system that learns and one that diverges; the second call finds nothing to do."""
     recipe = {
         "output_dir": "run",
         "data": {"builtin": "phrasebook", "cache_dir": str(tmp_path / "cache")},
@@ -269,7 +269,7 @@ def test_a_grid_from_the_command_line(tmp_path):
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     grid = {"title": "Test", "recipe": "recipe.yaml", "output_dir": str(tmp_path / "grid"), "seeds": [1]}
-    grid["cells"] = {"fine": {"model.variant": "pre_ln"}, "wild": {"training.learning_rate": 1e30}}
+    grid["systems"] = {"fine": {"model.variant": "pre_ln"}, "wild": {"training.learning_rate": 1e30}}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
     command = [sys.executable, str(TRAINING / "experiment.py"), str(tmp_path / "grid.yaml"), "--jobs", "2"]
     first = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})

@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "training" / "prepare_data.py"
 
 @pytest.fixture
 def recipe_file(tmp_path) -> Path:
-    """A genuine corpus twice, a tagged one once, and a validation set."""
+    """An original corpus twice, a tagged one once, and a validation set."""
     for name, seed in (("real", 1), ("bt", 2), ("valid", 3)):
         lines = random_texts(60, seed)
         (tmp_path / f"{name}.tsv").write_text("".join(f"{t}\t{t.lower()}\n" for t in lines), encoding="utf-8")

@@ -87,11 +87,11 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
     assert {target for _, target in pairs(output)} <= set(text.read_text(encoding="utf-8").splitlines())
     assert not list(tmp_path.glob("*.partial*")) and not list(tmp_path.glob(".synthetic*"))
 
-    genuine = {"source": "train.en", "target": "train.de", "upsample": 2}
-    mixed = [genuine, {"source": "synthetic.tsv", "tag": "<bt>"}]
+    bitext = {"source": "train.en", "target": "train.de", "upsample": 2}
+    mixed = [bitext, {"source": "synthetic.tsv", "tag": "<bt>"}]
     run("train.py", write_recipe(tmp_path / "with.yaml", "en", "de", mixed, 10))
     vocabulary = ["--tokenizer.path", tmp_path / "runs" / "with" / "final"]
-    run("train.py", write_recipe(tmp_path / "without.yaml", "en", "de", genuine, 10), *vocabulary)
+    run("train.py", write_recipe(tmp_path / "without.yaml", "en", "de", bitext, 10), *vocabulary)
     run("compare.py", tmp_path / "runs" / "without", tmp_path / "runs" / "with", "--output", tmp_path / "report")
     report = (tmp_path / "report" / "README.md").read_text()
     assert "without" in report and "paired bootstrap" in report
@@ -100,8 +100,8 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
 @pytest.mark.slow
 def test_distillation_with_the_teachers_vocabulary(tmp_path):
     write_corpus(tmp_path)
-    genuine = {"source": "train.en", "target": "train.de"}
-    run("train.py", write_recipe(tmp_path / "teacher.yaml", "en", "de", genuine, 30))
+    bitext = {"source": "train.en", "target": "train.de"}
+    run("train.py", write_recipe(tmp_path / "teacher.yaml", "en", "de", bitext, 30))
     teacher = tmp_path / "runs" / "teacher"
     arguments = [teacher / "standard", "--input", tmp_path / "train.en", "--generates", "target", "--num_beams", "2"]
     run("synthesize.py", *arguments, "--max_ratio", "0", "--output", tmp_path / "distilled.tsv")
