@@ -1,7 +1,5 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
-import math
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,34 +16,22 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
-from transformers.modelcard import TrainingSummary
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed_metrics
+from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..model.loss import LabelSmoothedLoss
 from ..profiling import Mode, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
-from .arguments import AdminTrainingArguments
-from .callbacks import EpochShuffle, TokenMeter
-from .checkpoints import check_position, checkpoint_being_written
+from .arguments import AdminTrainingArguments, optimizer_settings
+from .callbacks import EpochShuffle, ModelFiles, TokenMeter, draft_card
+from .checkpoints import check_position
 from .divergence import DivergenceGuard, diverged
-from .evaluation import mean_nll, pair_lengths, translation_scores
+from .evaluation import pair_lengths, validation_scores
 from .fsdp import ShardingTrainer
 
 PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
 NEVER_DECAYED = (".omega", "history.weight")
-USE = """
-## Use
-
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-name = "{repo_id}"
-tokenizer = AutoTokenizer.from_pretrained(name{trust})
-model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
-```
-"""
 
 
 class AdminTrainer(ShardingTrainer):
@@ -104,22 +90,35 @@ class AdminTrainer(ShardingTrainer):
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
         self.epoch_shuffle = EpochShuffle()
         self.add_callback(self.epoch_shuffle)
+        self.add_callback(ModelFiles(self))
         self.meter = TokenMeter()
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
-        if args.device.type == "cpu":
+        self.resumed_from: Path | None = None
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Settles ω before the Trainer wraps the model for several processes, then trains."""
+        if self.args.device.type == "cpu":
             keep_freed_memory()
+        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
+        config = self.model.config
+        if self.resumed_from is None:
+            if is_profiling_wanted(config):
+                self.profile()
+        elif hasattr(config, "omega_profiled") and self.resumed_from.is_dir():
+            # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
+            saved, _ = PreTrainedConfig.get_config_dict(self.resumed_from)
+            config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
-        if self.train_dataset is None:
-            raise ValueError("train_dataset is missing; training needs one")
-        args = self.args
+        args, pairs = self.args, self.training_pairs()
         seed = args.seed if args.data_seed is None else args.data_seed
         sampler = TokenBatchSampler(*pair_lengths(self.train_dataset), args.max_tokens, seed=seed)
         self.epoch_shuffle.sampler = sampler
         loader = DataLoader(
-            self.train_dataset.with_format("numpy", columns=["input_ids", "labels"]),
+            pairs,
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
@@ -127,7 +126,20 @@ class AdminTrainer(ShardingTrainer):
             persistent_workers=args.dataloader_persistent_workers,
             prefetch_factor=args.dataloader_prefetch_factor,
         )
-        return self.accelerator.prepare(loader)
+        loader = self.accelerator.prepare(loader)
+        if self.resumed_from is not None and not args.ignore_data_skip:
+            check_position(self.resumed_from, len(loader), args.gradient_accumulation_steps)
+        return loader
+
+    def training_pairs(self) -> Dataset:
+        """The ids of the training set as NumPy arrays.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.train_dataset is None:
+            raise ValueError("train_dataset is missing; training needs one")
+        return self.train_dataset.with_format("numpy", columns=["input_ids", "labels"])
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Mean number of pairs in an update, for the Trainer's statistics."""
@@ -140,33 +152,13 @@ class AdminTrainer(ShardingTrainer):
         """Weight decay spares ω and the weights of DLCL, as it does biases and LayerNorms."""
         return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
 
-    def _prepare_for_training(
-        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
-    ) -> tuple[nn.Module, DataLoader]:
-        """Settles ω here: the checkpoint is loaded, and the model not yet wrapped for several processes."""
-        if resume_from_checkpoint is not None and not self.args.ignore_data_skip:
-            batches = len(train_dataloader)
-            check_position(Path(resume_from_checkpoint), batches, self.args.gradient_accumulation_steps)
-        config = self.model.config
-        if resume_from_checkpoint is not None and hasattr(config, "omega_profiled"):
-            # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
-            saved, _ = PreTrainedConfig.get_config_dict(resume_from_checkpoint)
-            config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
-        elif is_profiling_wanted(config):
-            self.profile()
-        return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
-
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """Makes no update beyond the last: the Trainer, resuming from there, would make one before it looks."""
-        if self.state.global_step < self.state.max_steps:
-            super()._run_epoch(*args, **kwargs)
-
     def profile(self) -> None:
         """Measures ω on one batch of random training pairs, the same on every process."""
-        pairs = self.train_dataset.with_format("numpy", columns=["input_ids", "labels"])
-        indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
-        batch = self._prepare_inputs(self.data_collator(pairs.__getitems__(indices)))
         model: Any = self.model
+        pairs = self.training_pairs()
+        indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
+        # Not yet on the device of the training where FSDP or DeepSpeed will bring it there.
+        batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
         profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
@@ -190,15 +182,13 @@ class AdminTrainer(ShardingTrainer):
             self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
+    def check_gradient(self, norm: Tensor) -> None:
         """Stops the run if the gradient that the optimizer is about to use is not finite."""
-        norm = super()._get_grad_norm(model, grad_norm)
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
-            update, learning_rate = self.state.global_step + 1, self._get_learning_rate()
+            update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
             raise diverged(update, float(loss), float(norm), learning_rate, str(self.args.output_dir))
         self.update_loss = 0.0
-        return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the plain NLL per token, the target tokens and their number a second to the entries about training."""
@@ -225,32 +215,11 @@ class AdminTrainer(ShardingTrainer):
             return {name: value for part in parts for name, value in part.items()}
         start = time.time()
         with self.meter.paused(), self.accelerator.autocast(), self.whole_model():
-            results = self._evaluate_dataset(dataset, options)
+            results = validation_scores(self.model, dataset, self.args, self.target_tokenizer, **options)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in results.items()}
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))
         self.log({name: value for name, value in metrics.items() if isinstance(value, float)})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
-
-    def _evaluate_dataset(self, dataset: Dataset, options: dict[str, Any]) -> dict[str, Any]:
-        args = self.args
-        progress = not args.disable_tqdm
-        nll = mean_nll(self.model, dataset, max_tokens=args.max_tokens, progress=progress)
-        metrics: dict[str, Any] = {"loss": nll, "perplexity": math.exp(min(nll, 700))}
-        if args.eval_bleu:
-            if self.target_tokenizer is None:
-                raise ValueError("processing_class is missing; BLEU needs a tokenizer, or set eval_bleu to False")
-            search = {"num_beams": args.generation_num_beams, "length_penalty": args.generation_length_penalty}
-            part = dataset.select(range(min(len(dataset), args.eval_bleu_sentences or len(dataset))))
-            metrics |= translation_scores(
-                self.model,
-                self.target_tokenizer,
-                part,
-                language=args.target_language,
-                max_tokens=args.max_tokens,
-                progress=progress,
-                **search | options,
-            )
         return metrics
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -259,42 +228,21 @@ class AdminTrainer(ShardingTrainer):
         if self.processing_class is not None and self.args.should_save:
             save_tokenizers(str(output_dir or self.args.output_dir), self.processing_class, self.target_tokenizer)
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Names the folder that could not be written, and leaves no part of it."""
-        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        with checkpoint_being_written(folder):
-            super()._save_checkpoint(model, trial)
-
     def create_model_card(self, **facts: Any) -> None:
         """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.
 
         Args:
             facts: what the Trainer's own `create_model_card` takes (`language`, `license`, `dataset`, ...).
         """
-        if not self.is_world_process_zero():
-            return
-        args, summary = self.args, TrainingSummary.from_trainer(self, **facts)
-        # The Trainer would name how the dataset was built in memory, and a model of the empty name.
-        summary.dataset_tags = facts.get("dataset_tags")
-        summary.dataset = facts.get("dataset", summary.dataset_tags)
-        summary.finetuned_from = summary.finetuned_from or None
-        optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
-        settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
-        summary.hyperparameters = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
-        trust = ", trust_remote_code=True" if self.model._auto_class else ""
-        use = USE.format(repo_id=self.hub_model_id or summary.model_name, trust=trust)
-        (Path(args.output_dir) / "README.md").write_text(summary.to_model_card() + use, encoding="utf-8")
+        if self.is_world_process_zero():
+            path = Path(self.args.output_dir) / "README.md"
+            path.write_text(draft_card(self, **facts), encoding="utf-8")
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """With a checkpoint's weights go code, card and tokenizers, without which they are no model."""
-        if self.is_world_process_zero() and self.args.hub_strategy != HubStrategy.END:
-            output_dir = Path(self.args.output_dir)
-            for code in Path(checkpoint_folder).glob("*.py"):
-                shutil.copy(code, output_dir)
-            if self.processing_class is not None:
-                save_tokenizers(output_dir, self.processing_class, self.target_tokenizer)
-            self.create_model_card()
-        super()._push_from_checkpoint(checkpoint_folder)
+
+def checkpoint_to_resume(given: str | bool | None, output_dir: str | None) -> Path | None:
+    """The checkpoint that `train` goes on from; True stands for the last one of a run, if there is one."""
+    found = get_last_checkpoint(output_dir) if given is True else given
+    return Path(found) if found else None
 
 
 def is_profiling_wanted(config: PreTrainedConfig) -> bool:
@@ -314,11 +262,3 @@ def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
     drawn = np.random.default_rng(seed).choice(len(dataset), min(max_tokens, len(dataset)), replace=False)
     tokens = pair_lengths(dataset.select(drawn))[1].cumsum()
     return drawn[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()
-
-
-def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
-    common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-    if args.optimizer == "radam":
-        return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
-    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda")}

@@ -1,7 +1,9 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from transformers import SchedulerType, Seq2SeqTrainingArguments
 
 OPTIMIZERS = ("radam", "adam")
@@ -71,3 +73,11 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("adversarial_weight", "adversarial_step", "adversarial_noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
+
+
+def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
+    common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    if args.optimizer == "radam":
+        return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
+    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda")}

@@ -1,15 +1,33 @@
-"""Callbacks and meters of the training loop."""
+"""Callbacks and meters of the training loop, and what a model that it pushes to the Hub needs beside its weights."""
 
+import shutil
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.modelcard import TrainingSummary
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 
 from ..data.batching import TokenBatchSampler
+from ..tokenization.byte_bpe import save_tokenizers
+
+USE = """
+## Use
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+name = "{repo_id}"
+tokenizer = AutoTokenizer.from_pretrained(name{trust})
+model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
+```
+"""
 
 
 class EpochShuffle(TrainerCallback):
@@ -70,3 +88,46 @@ class TokenMeter:
         self._start = now
         self._reset()
         return readings
+
+
+class ModelFiles(TrainerCallback):
+    """Adds code, tokenizers and card to weights that are pushed in training, which are no model without them.
+
+    The Trainer itself takes only weights and configurations from a checkpoint.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = weakref.proxy(trainer)  # which holds this callback: the model is to go with the last reference
+
+    def on_push_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if not state.is_world_process_zero or args.hub_strategy == HubStrategy.END:
+            return
+        folder, trainer = Path(args.output_dir), self.trainer
+        for code in (folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}").glob("*.py"):
+            shutil.copy(code, folder)
+        if trainer.processing_class is not None:
+            save_tokenizers(folder, trainer.processing_class, trainer.target_tokenizer)
+        trainer.create_model_card()
+
+
+def draft_card(trainer: Trainer, **facts: Any) -> str:
+    """A model card with scores, the settings that were really used, and how to load the model.
+
+    Args:
+        facts: what `Trainer.create_model_card` takes (`language`, `license`, `dataset`, ...).
+    """
+    args: Any = trainer.args
+    model: Any = trainer.model
+    summary = TrainingSummary.from_trainer(trainer, **facts)
+    # The Trainer would name how the dataset was built in memory, and a model of the empty name.
+    summary.dataset_tags = facts.get("dataset_tags")
+    summary.dataset = facts.get("dataset", summary.dataset_tags)
+    summary.finetuned_from = summary.finetuned_from or None
+    optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
+    settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
+    summary.hyperparameters = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
+    trust = ", trust_remote_code=True" if model._auto_class else ""
+    use = USE.format(repo_id=trainer.hub_model_id or summary.model_name, trust=trust)
+    return summary.to_model_card() + use

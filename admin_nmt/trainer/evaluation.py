@@ -1,6 +1,7 @@
 """What an evaluation reports: likelihood of the references, BLEU and chrF of the translations."""
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -11,6 +12,9 @@ from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
 from ..metrics.scores import score, tokenized_bleu
+
+if TYPE_CHECKING:
+    from .arguments import AdminTrainingArguments
 
 
 def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
@@ -61,6 +65,41 @@ def translation_scores(
     ids = generate_ids(model, dataset["input_ids"][:], **options)
     translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
     return score(translations, dataset["target"][:], language, with_ter=False)
+
+
+def validation_scores(
+    model: PreTrainedModel,
+    dataset: Dataset,
+    args: "AdminTrainingArguments",
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    **options: Any,
+) -> dict[str, Any]:
+    """What a training run reports of a dataset: `loss` (`mean_nll`), `perplexity`, and `translation_scores` if wanted.
+
+    Args:
+        args: budget, beam search and what to translate.
+        options: settings of `generate` that override those of `args`.
+
+    Raises:
+        ValueError: `eval_bleu` without a tokenizer.
+    """
+    progress = not args.disable_tqdm
+    nll = mean_nll(model, dataset, max_tokens=args.max_tokens, progress=progress)
+    scores: dict[str, Any] = {"loss": nll, "perplexity": math.exp(min(nll, 700))}
+    if args.eval_bleu:
+        if target_tokenizer is None:
+            raise ValueError("processing_class is missing; BLEU needs a tokenizer, or set eval_bleu to False")
+        search = {"num_beams": args.generation_num_beams, "length_penalty": args.generation_length_penalty}
+        scores |= translation_scores(
+            model,
+            target_tokenizer,
+            dataset.select(range(min(len(dataset), args.eval_bleu_sentences or len(dataset)))),
+            language=args.target_language,
+            max_tokens=args.max_tokens,
+            progress=progress,
+            **search | options,
+        )
+    return scores
 
 
 def evaluate_translator(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINING_ARGS_NAME
+
+from .hooks import TrainerHooks
 
 
-class ShardingTrainer(Seq2SeqTrainer):
+class ShardingTrainer(TrainerHooks):
     """A `Seq2SeqTrainer` whose checkpoints are the same under FSDP2 as without it.
 
     A checkpoint has the weights as `from_pretrained` reads them and the whole state of the optimizer, so that a run
     may go on with another number of processes, sharded or not. Saving gathers one tensor after the other; the first
     process holds the sum of them in CPU memory, and every process reads all of it when a run is resumed.
     """
-
-    is_fsdp_enabled: bool
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -43,11 +42,8 @@ class ShardingTrainer(Seq2SeqTrainer):
                 "is the training argument activation_checkpointing"
             )
 
-    def _prepare_for_training(
-        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
-    ) -> tuple[nn.Module, DataLoader]:
-        with embeddings_in_the_root(self.model) if self.is_fsdp_enabled else contextlib.nullcontext():
-            return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+    def wrapping(self) -> AbstractContextManager[None]:
+        return embeddings_in_the_root(self.model) if self.is_fsdp_enabled else super().wrapping()
 
     @contextlib.contextmanager
     def whole_model(self) -> Iterator[None]:
@@ -72,34 +68,27 @@ class ShardingTrainer(Seq2SeqTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if not self.is_fsdp_enabled:
             return super().save_model(output_dir, _internal_call)
-        self._save(output_dir, state_dict=whole_weights(self.model, keep=self.args.should_save))
+        folder = str(output_dir or self.args.output_dir)
+        weights = whole_weights(self.model, keep=self.args.should_save)
+        if self.args.should_save:
+            self.model.save_pretrained(folder, state_dict=weights)
+            torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self.is_fsdp_enabled:
-            return super()._save_optimizer_and_scheduler(output_dir)
+    def save_sharded_state(self, folder: str) -> None:
         state = whole_state(self.optimizer.state_dict(), keep=self.args.should_save)
         if self.args.should_save:
-            torch.save(state, os.path.join(output_dir, OPTIMIZER_NAME))
-            torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, SCHEDULER_NAME))
+            torch.save(state, os.path.join(folder, OPTIMIZER_NAME))
+            torch.save(self.lr_scheduler.state_dict(), os.path.join(folder, SCHEDULER_NAME))
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        if not self.is_fsdp_enabled:
-            return super()._load_from_checkpoint(resume_from_checkpoint, model)
-        load_weights(model or self.model, read_weights(resume_from_checkpoint))
-
-    def _load_best_model(self) -> None:
-        if not self.is_fsdp_enabled:
-            return super()._load_best_model()
-        load_weights(self.model, read_weights(self.state.best_model_checkpoint))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if not self.is_fsdp_enabled or checkpoint is None:
-            return super()._load_optimizer_and_scheduler(checkpoint)
-        state = torch.load(os.path.join(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True)
+    def load_sharded_state(self, folder: str) -> None:
+        state = torch.load(os.path.join(folder, OPTIMIZER_NAME), map_location="cpu", weights_only=True)
         self.optimizer.load_state_dict(sharded_state(state, self.optimizer.param_groups))
-        self.lr_scheduler.load_state_dict(torch.load(os.path.join(checkpoint, SCHEDULER_NAME), weights_only=True))
+        self.lr_scheduler.load_state_dict(torch.load(os.path.join(folder, SCHEDULER_NAME), weights_only=True))
+
+    def load_sharded_weights(self, folder: str) -> None:
+        load_weights(self.model, read_weights(folder))
 
 
 def shard_on_cpus(state: Any) -> bool:

@@ -25,8 +25,7 @@ from ..data.batching import TokenBatchSampler
 from ..decoding.scoring import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from .admin_trainer import optimizer_settings
-from .arguments import AdminTrainingArguments
+from .arguments import AdminTrainingArguments, optimizer_settings
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors

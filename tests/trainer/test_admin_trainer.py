@@ -1,6 +1,8 @@
 """Training: gradients, resume, profiling, evaluation, and the stop at divergence."""
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -414,6 +416,32 @@ def test_several_gpus_in_one_process_are_refused(new_model, arguments):
     args._n_gpu = 2
     with pytest.raises(ValueError, match="one process has 2 GPUs; start one process a GPU: accelerate launch"):
         AdminTrainer(new_model(), args)
+
+
+def test_the_allocator_is_set_where_training_begins(new_model, arguments, monkeypatch):
+    calls = []
+    monkeypatch.setattr(admin_trainer, "keep_freed_memory", lambda: calls.append("set"))
+    run = AdminTrainer(new_model(), arguments(max_steps=1), train_dataset=random_ids(14))
+    assert not calls
+    run.train()
+    assert calls == ["set"]
+
+
+def test_a_model_goes_with_the_last_reference_to_its_trainer(new_model, arguments):
+    run = AdminTrainer(new_model(), arguments(max_steps=1), train_dataset=random_ids(14))
+    run.train()
+    model = weakref.ref(run.model)
+    gc.disable()
+    try:
+        del run
+        assert model() is None
+    finally:
+        gc.enable()
+
+
+def test_missing_pairs_are_named(new_model, arguments):
+    with pytest.raises(ValueError, match="train_dataset is missing"):
+        AdminTrainer(new_model(), arguments()).train()
 
 
 def test_missing_lengths_are_named(new_model, arguments):

@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import get_scheduler
 
-from admin_nmt.trainer.admin_trainer import optimizer_settings
-from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings
 
 
 @pytest.fixture(scope="module")

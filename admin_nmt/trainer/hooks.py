@@ -1,0 +1,115 @@
+"""The Trainer's private methods that a training here cannot do without, and why.
+
+No other file overrides or calls one. Those that a class of ours has a say in forward to a method without an underscore.
+Where a release of transformers changes a signature, a test names it and this file.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import Seq2SeqTrainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from .checkpoints import checkpoint_being_written
+
+# As in transformers 5.23, without annotations.
+SIGNATURES = {
+    "_prepare_for_training": "(self, max_steps, train_dataloader, resume_from_checkpoint)",
+    "_run_epoch": "(self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, "
+    "ignore_keys_for_eval, start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch)",
+    "_get_grad_norm": "(self, model, grad_norm=None)",
+    "_save_checkpoint": "(self, model, trial)",
+    "_save_optimizer_and_scheduler": "(self, output_dir)",
+    "_load_optimizer_and_scheduler": "(self, checkpoint)",
+    "_load_from_checkpoint": "(self, resume_from_checkpoint, model=None)",
+    "_load_best_model": "(self)",
+}
+
+
+class TrainerHooks(Seq2SeqTrainer):
+    """A `Seq2SeqTrainer` with named places where a subclass may step in."""
+
+    is_fsdp_enabled: bool
+
+    def _prepare_for_training(
+        self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
+    ) -> tuple[nn.Module, DataLoader]:
+        """Public `create_optimizer` comes right before the model is wrapped, but nothing public right after it."""
+        with self.wrapping():
+            return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+
+    def wrapping(self) -> AbstractContextManager[None]:
+        """Open while the model is wrapped for several processes."""
+        return nullcontext()
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Makes no update beyond the last, which a run that resumes from there would make.
+
+        The Trainer looks at `control` only after an update. Batches that `get_batch_samples` withholds would prevent
+        it too, but an epoch without them still evaluates and saves once more where the run does so at its end.
+        """
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
+        """The callback `on_pre_optimizer_step` is not told the norm and cannot find it out.
+
+        The gradients are clipped by then, a gradient scaler refuses to unscale them twice, and DeepSpeed hides them.
+        """
+        norm = super()._get_grad_norm(model, grad_norm)
+        self.check_gradient(norm)
+        return norm
+
+    def check_gradient(self, norm: Tensor) -> None:
+        """Is told, before every update, the norm of the gradient of all processes as it was before any clipping.
+
+        Raises:
+            Exception: the update must not be made.
+        """
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """The callback `on_save` comes after the last file, and not at all if one could not be written."""
+        folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        with checkpoint_being_written(folder):
+            super()._save_checkpoint(model, trial)
+
+    # Under FSDP the Trainer writes and reads formats of FSDP's own, in these four, and leaves no choice.
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self.is_fsdp_enabled:
+            self.save_sharded_state(output_dir)
+        else:
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if self.is_fsdp_enabled and checkpoint is not None:
+            self.load_sharded_state(checkpoint)
+        else:
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if self.is_fsdp_enabled:
+            self.load_sharded_weights(resume_from_checkpoint)
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_best_model(self) -> None:
+        if self.is_fsdp_enabled:
+            self.load_sharded_weights(self.state.best_model_checkpoint)
+        else:
+            super()._load_best_model()
+
+    def save_sharded_state(self, folder: str) -> None:
+        """Writes the state of optimizer and schedule to a checkpoint; called by every process under FSDP."""
+        raise NotImplementedError
+
+    def load_sharded_state(self, folder: str) -> None:
+        """Reads what `save_sharded_state` wrote."""
+        raise NotImplementedError
+
+    def load_sharded_weights(self, folder: str) -> None:
+        """Gives the model that FSDP has wrapped the weights of a checkpoint."""
+        raise NotImplementedError

@@ -1,0 +1,79 @@
+"""The Trainer's private methods are as they were when ours were written, and only one module touches them."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+import transformers
+from transformers import Seq2SeqTrainer, Trainer
+
+from admin_nmt.trainer import hooks
+from admin_nmt.trainer.hooks import SIGNATURES, TrainerHooks
+
+ROOM = Path(hooks.__file__).parent
+
+
+def signature(owner: type, name: str) -> str:
+    """Parameters with their defaults, without annotations."""
+    found = inspect.signature(getattr(owner, name))
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in found.parameters.values()]
+    return str(found.replace(parameters=bare, return_annotation=found.empty))
+
+
+def complaint(name: str, trainer: type = Seq2SeqTrainer) -> str | None:
+    """What a release of transformers did to a private method, if anything."""
+    release, method = f"transformers {transformers.__version__}", f"Trainer.{name}{SIGNATURES[name]}"
+    if not hasattr(trainer, name):
+        return f"{release} removed {method}: look at admin_nmt/trainer/hooks.py"
+    now = signature(trainer, name)
+    return (
+        None if now == SIGNATURES[name] else f"{release} changed {method} to {now}: look at admin_nmt/trainer/hooks.py"
+    )
+
+
+def private_methods(owner: type) -> set[str]:
+    return {name for name, value in vars(owner).items() if inspect.isfunction(value) and name[0] == "_" != name[1]}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_private_methods_of_the_trainer_are_as_they_were(name):
+    assert complaint(name) is None, complaint(name)
+
+
+def test_every_override_has_its_signature_in_the_table():
+    assert private_methods(TrainerHooks) == set(SIGNATURES)
+
+
+def test_no_other_module_touches_a_private_method_of_the_trainer():
+    private = private_methods(Trainer) | private_methods(Seq2SeqTrainer)
+    assert len(private) > 30
+    found = []
+    for path in ROOM.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "name", None)
+            if name in private and path.name != "hooks.py":
+                found.append(f"{path.name}, line {node.lineno}: {name}; move it to hooks.py")
+    assert not found, "\n".join(found)
+
+
+class Later:
+    """What another release might look like."""
+
+    def _save_checkpoint(self, model, trial, metrics=None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "_save_checkpoint",
+            " changed Trainer._save_checkpoint(self, model, trial) to (self, model, trial, metrics=None)",
+        ),
+        ("_load_best_model", " removed Trainer._load_best_model(self)"),
+    ],
+)
+def test_a_change_is_one_clear_sentence(name, expected):
+    sentence = f"transformers {transformers.__version__}{expected}: look at admin_nmt/trainer/hooks.py"
+    assert complaint(name, Later) == sentence
