@@ -71,6 +71,8 @@ def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
 def checkpoint_being_written(folder: Path) -> Iterator[None]:
     """Takes away what was written of a checkpoint if it cannot be finished, for want of space say.
 
+    One that was finished stays, whatever fails after it, such as a push to the Hub.
+
     Raises:
         OSError: naming the folder, why it could not be written, and the checkpoint before it.
     """
@@ -79,6 +81,8 @@ def checkpoint_being_written(folder: Path) -> Iterator[None]:
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch.save hides the system's error in a RuntimeError; any other one is not about the file.
         if isinstance(error, RuntimeError) and not TORCH_SAVE_FAILED.search(str(error)):
+            raise
+        if _is_json(folder / TRAINER_STATE_NAME):
             raise
         free = shutil.disk_usage(folder.parent).free
         shutil.rmtree(folder, ignore_errors=True)

@@ -39,6 +39,15 @@ def test_other_errors_keep_their_message_and_the_folder(tmp_path: Path) -> None:
     assert folder.exists()
 
 
+def test_a_checkpoint_that_was_finished_stays_whatever_fails_after_it(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-1"
+    folder.mkdir()
+    with pytest.raises(OSError, match=r"^no space for the push$"), checkpoint_being_written(folder):
+        (folder / "trainer_state.json").write_text("{}")
+        raise OSError("no space for the push")
+    assert complete_checkpoints(tmp_path) == [folder]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB."""
