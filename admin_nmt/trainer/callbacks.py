@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modelcard import TrainingSummary
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..data.batching import TokenBatchSampler
 from ..tokenization.byte_bpe import save_tokenizers
@@ -102,10 +102,11 @@ class ModelFiles(TrainerCallback):
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if not state.is_world_process_zero or args.hub_strategy == HubStrategy.END:
-            return
         folder, trainer = Path(args.output_dir), self.trainer
-        for code in (folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}").glob("*.py"):
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        if not (args.push_to_hub and state.is_world_process_zero and checkpoint.is_dir()):
+            return  # of `push_to_hub` by hand, which saves everything itself
+        for code in checkpoint.glob("*.py"):
             shutil.copy(code, folder)
         if trainer.processing_class is not None:
             save_tokenizers(folder, trainer.processing_class, trainer.target_tokenizer)

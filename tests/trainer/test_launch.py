@@ -12,13 +12,14 @@ import psutil
 import pytest
 import yaml
 from safetensors.torch import load_file
-from test_training_scripts import RECIPES, TRAINING
 from torch.testing import assert_close
 from toy import write_recipe
 
 from admin_nmt.runs.recipe import load_recipe
 
 pytestmark = pytest.mark.slow
+TRAINING = Path(__file__).parents[2] / "training"
+RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
 LAUNCHERS = {"one": [sys.executable]} | {
