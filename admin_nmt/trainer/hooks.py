@@ -1,7 +1,7 @@
 """The Trainer's private methods that a training here cannot do without, and why.
 
-No other file overrides or calls one. Those that a class of ours has a say in forward to a method without an underscore.
-Where a release of transformers changes a signature, a test names it and this file.
+No other module overrides or calls one: the other classes override the methods without an underscore to which these
+forward. Where a release of transformers changes a signature, tests/trainer/test_hooks.py says so.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -76,27 +76,29 @@ class TrainerHooks(Seq2SeqTrainer):
         with checkpoint_being_written(folder):
             super()._save_checkpoint(model, trial)
 
-    # Under FSDP the Trainer writes and reads formats of FSDP's own, in these four, and leaves no choice.
-
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Under FSDP the Trainer writes a format that only FSDP reads; no callback and no argument changes that."""
         if self.is_fsdp_enabled:
             self.save_sharded_state(output_dir)
         else:
             super()._save_optimizer_and_scheduler(output_dir)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Under FSDP the Trainer reads that format alone, and before `on_train_begin`."""
         if self.is_fsdp_enabled and checkpoint is not None:
             self.load_sharded_state(checkpoint)
         else:
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Under FSDP the Trainer looks for weights in FSDP's format, not for those that `from_pretrained` reads."""
         if self.is_fsdp_enabled:
             self.load_sharded_weights(resume_from_checkpoint)
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self) -> None:
+        """As `_load_from_checkpoint`; the callback `on_train_end` comes too late, when this has failed."""
         if self.is_fsdp_enabled:
             self.load_sharded_weights(self.state.best_model_checkpoint)
         else:
