@@ -45,7 +45,9 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
         assert f"{step}: " in printed
     assert "peak memory" in printed
     monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
-    monkeypatch.setattr("recipe.train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
+    monkeypatch.setattr(
+        "admin_nmt.runs.recipe.train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer")
+    )
     prepared = prepare(load_recipe(recipe_file))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
