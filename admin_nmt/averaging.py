@@ -78,7 +78,9 @@ def _mean(name: str, folders: Sequence[str | Path], tensors: list[Tensor]) -> Te
                 f"in {folders[0]}; average checkpoints of one run"
             )
         if not first.is_floating_point() and not torch.equal(tensor, first):
-            raise ValueError(f"{name} holds integers that differ between {folders[0]} and {folder}")
+            raise ValueError(
+                f"{name} holds integers that differ between {folders[0]} and {folder}; average checkpoints of one run"
+            )
     if not first.is_floating_point():
         return first
     total = torch.zeros_like(first, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Write a trained model as a folder of a stock transformers class, which tools that never heard of us can run."""
+"""Write a trained model as a folder of a stock transformers class, which other tools run without this package."""
 
 import json
 from pathlib import Path

@@ -37,7 +37,7 @@ def local_folder(path_or_repo: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(path_or_repo)))
     except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ValueError(f"{path_or_repo}: is no folder, and no model of that name can be had from the Hub") from error
+        raise ValueError(f"{path_or_repo}: is no folder, and the Hub gives no model of that name") from error
 
 
 def read_config(folder: Path) -> PreTrainedConfig:

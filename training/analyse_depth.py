@@ -128,12 +128,13 @@ def plot_growth(args: Arguments, rows: list[Row], path: Path) -> None:
             if is_chain(variant) or name != SUM:
                 axis.plot(args.depths, averages(args, rows, variant, measure), marker="o", markersize=4, **style)
     first.set(xlabel=f"sublayer of {args.shown_depth} encoder layers", ylim=(0, None))
-    first.set_ylabel(r"share of the own branch, $\beta_{ii}^2$")
+    first.set_title(r"share of the own branch, $\beta_{ii}^2$", fontsize=10, pad=9)  # upright
     steps = (f"{args.scale:g} std", f"{args.learning_rate:g}")
     labels = [rf"{SUM} over the encoder"]
     labels += [f"output change, {name} ({size})" for name, size in zip(list(MEASURES)[1:], steps, strict=True)]
     for axis, label in zip(others, labels, strict=True):
-        axis.set(xlabel="encoder layers", ylabel=label, xscale="log", yscale="log")
+        axis.set(xlabel="encoder layers", xscale="log", yscale="log")
+        axis.set_title(label, fontsize=10, pad=9)
         axis.set_xticks(args.depths, [str(depth) for depth in args.depths])
         axis.minorticks_off()
     for axis in axes.flat:
@@ -161,7 +162,8 @@ def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
             shown.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="none", extent=extent
         )
         axis.set(title=variant, xlabel="branch j (0: embedding)", ylabel="output of sublayer i")
-    figure.colorbar(image, ax=panels, label=r"$\beta_{ij}$", shrink=0.8)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8)
+    bar.set_label(r"$\beta_{ij}$", rotation=0, labelpad=10)
     save(figure, path)
 
 

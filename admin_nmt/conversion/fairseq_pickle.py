@@ -99,7 +99,7 @@ def load_inert(path: str | Path) -> Any:
             raise CheckpointFileError(f"{path}: is damaged or cut off ({error}); copy it again") from error
     unknown = sorted(name for name in names if not DATA.fullmatch(name))
     if unsafe := [name for name in unknown if not _is_inert_class(name)]:
-        raise CheckpointFileError(f"{path}: refused, for unpickling it would call {unsafe[0]}, which can run any code")
+        raise CheckpointFileError(f"{path}: refused: unpickling it would call {unsafe[0]}, which can run any code")
     stubs: list[Any] = [(Inert, name) for name in unknown]
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *stubs]):

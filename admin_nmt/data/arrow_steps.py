@@ -145,8 +145,8 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
                     bar.update(done.result())
             except BrokenProcessPool as error:
                 raise OSError(
-                    f"{desc}: a worker process was killed, by lack of memory perhaps; give the same command again with "
-                    "fewer processes (--num_proc): what was finished is kept"
+                    f"{desc}: a worker process was killed, perhaps for lack of memory; give the same command again "
+                    "with fewer processes (--num-proc): what was finished is kept"
                 ) from error
             except BaseException:
                 pool.shutdown(cancel_futures=True)

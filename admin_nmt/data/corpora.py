@@ -82,7 +82,7 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
         if not corpus.get("source"):
             raise ValueError(f"{where} has no source; give a file or the name of a dataset")
         if split == "test" and isinstance(corpus["source"], list):
-            raise ValueError(f"{where}.source is a list; give the one file that scores are named after")
+            raise ValueError(f"{where}.source is a list; give one file, as scores and model cards name one test set")
     return named
 
 

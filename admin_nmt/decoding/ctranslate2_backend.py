@@ -4,7 +4,7 @@ The search is that of `generate_ids`, made with CTranslate2's parameters. Two di
 
 * Where a search forbids the end of sentence (before `min_new_tokens`), CTranslate2 takes it out before the softmax, so
   the probabilities of the others grow, and a hypothesis's score with them. transformers and fairseq do so afterwards.
-* A translation that reaches its limit is scored without an end of sentence, which ours gets and pays for.
+* A translation that reaches its limit is scored without an end of sentence; here its end is scored too.
 """
 
 import json
@@ -174,7 +174,7 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
 
 
 def _export(folder: Path, target: Path) -> Path:
-    """The stock model of a folder of ours."""
+    """The stock model of a folder that this package wrote."""
     try:
         export_standard(load_admin_model(folder), load_tokenizers(folder)[0], target)
     except ValueError as error:

@@ -117,7 +117,7 @@ class PartialFile:
             record = json.loads(self.record.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"{self.record} is missing or damaged, so {self.partial} cannot go on; {start_over}"
+                f"{self.record} is missing or damaged, so {self.partial} cannot be continued; {start_over}"
             ) from error
         for name in sorted(record["settings"].keys() | self.settings.keys()):
             then, now = record["settings"].get(name), self.settings.get(name)

@@ -83,7 +83,7 @@ def _generate_batch(
         return beam_search(model, inputs, limits, settings, search)
     if sampling is not None:
         unknown = unknown_setting(config) or f"the model type {model.config.model_type}"
-        raise ValueError(f"sampling: cannot be had with {unknown}; leave it out, or sample with do_sample=True")
+        raise ValueError(f"sampling: does not work with {unknown}; leave that out, or sample with do_sample=True")
     eos = end_tokens(config)
     config = copy.copy(config)
     config.max_new_tokens = int(limits.max()) + 1

@@ -84,8 +84,8 @@ class SyntheticFile(PartialFile):
                 yield (translation, text) if self.generates == "source" else (text, translation)
         if digest.digest() != self.digest.digest():
             raise ValueError(
-                f"the input is not the one that {self.partial} translates, it changed in between; give it as it was, "
-                f"or delete {self.partial} and {self.record} to start over"
+                f"the input has changed since {self.partial} was begun; restore it, or delete {self.partial} and "
+                f"{self.record} to start over"
             )
 
     def finish(self) -> None:

@@ -68,7 +68,7 @@ def plot_curve(history: History, path: Path) -> None:
     save(figure, path)
 
 
-def mark_end(axes: Axes, steps: Sequence[int], values: Sequence[float], colour: str) -> None:
+def mark_end(axes: Axes, steps: Sequence[float], values: Sequence[float], colour: str) -> None:
     """A cross at the last finite value of a run that diverged."""
     finite = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
     if finite:
@@ -85,8 +85,8 @@ def mark_breaks(
     Returns:
         Whether there is any cross.
     """
-    first = steps[0] if steps else diverged_at
-    last: tuple[int | None, float | None] = (first, None)
+    first = steps[0] if steps else diverged_at or 0
+    last: tuple[int, float | None] = (first, None)
     places = []
     for step, value in zip(steps, values, strict=True):
         if math.isfinite(value):
@@ -100,9 +100,9 @@ def mark_breaks(
     return bool(places)
 
 
-def draw_cross(axes: Axes, step: float | None, value: float | None, colour: str) -> None:
+def draw_cross(axes: Axes, step: float, value: float | None, colour: str) -> None:
     """A cross at a point, or on the axis where there is no value."""
-    style = {"marker": "x", "markersize": 10, "markeredgewidth": 2.5, "color": colour, "linestyle": ""}
+    style: dict[str, Any] = {"marker": "x", "markersize": 10, "markeredgewidth": 2.5, "color": colour, "linestyle": ""}
     transform = axes.transData if value is not None else axes.get_xaxis_transform()
     (cross,) = axes.plot([step], [value or 0.0], clip_on=False, transform=transform, **style)
     cross.set_in_layout(False)

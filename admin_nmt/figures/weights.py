@@ -99,12 +99,12 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
             if model.config.train_omega:
                 axes.fill_between(places, middle - deviation, middle + deviation, color=style["color"], alpha=0.2)
         depths = sorted({count_sublayers(model.config, name) for model in models.values()})
-        for (rule, form), style in zip(CLOSED_FORMS.items(), ("--", ":"), strict=True):
+        for (rule, form), dashes in zip(CLOSED_FORMS.items(), ("--", ":"), strict=True):
             for number, depth in enumerate(depths):
-                label = f"closed form {rule}" if number == 0 else None
-                axes.plot([0, depth], [form(depth)] * 2, color="grey", linewidth=1.2, linestyle=style, label=label)
-        axes.set(xlabel=f"sublayer of the {name}", ylim=(0, None))
-        axes.set_ylabel("ω", rotation=0, labelpad=10)  # turned it looks like a 3
+                entry = f"closed form {rule}" if number == 0 else None  # one in the legend
+                axes.plot([0, depth], [form(depth)] * 2, color="grey", linewidth=1.2, linestyle=dashes, label=entry)
+        # In the title, where it cannot be read as a turned letter: alone on the axis it passes for ε.
+        axes.set(title=f"ω of the {name}", xlabel="sublayer, from the bottom of the stack", ylim=(0, None))
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     legend_above(figure, panels[0], "")

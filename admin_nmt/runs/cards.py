@@ -277,7 +277,8 @@ def draw_omega(omega: Mapping[str, Any], path: Path) -> None:
         axes.plot(
             range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
         )
-    axes.set(xlabel="sublayer, from the bottom of the stack", ylabel="ω (mean)", ylim=(0, None))
+    axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, None))
+    axes.set_ylabel("mean ω", rotation=0, ha="right", va="center")  # turned it reads as ε
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend()

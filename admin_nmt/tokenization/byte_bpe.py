@@ -73,7 +73,10 @@ def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTra
     if not missing:
         return tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id != len(tokenizer) - 1:
-        raise ValueError(f"the tag {missing[0]} is no token of the vocabulary, which we did not make: train a new one")
+        raise ValueError(
+            f"the tag {missing[0]} is not in the vocabulary, which was not made by admin_nmt and cannot be extended: "
+            "train a new one"
+        )
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     pieces = [piece for piece in model["vocab"] if piece != PAD]
     vocabulary = {piece: model["vocab"][piece] for piece in pieces} | {

@@ -37,7 +37,7 @@ def read_dictionary(path: str | Path) -> list[str]:
         if not symbol or not count.removeprefix("-").isdecimal():
             raise ValueError(f"{path}, line {number}: {line!r} is no entry, which is a symbol, a space and its count")
         if symbol in seen and (not overwrites or symbol in SPECIAL):
-            raise ValueError(f"{path}, line {number}: the symbol {symbol!r} stands in the dictionary already")
+            raise ValueError(f"{path}, line {number}: the symbol {symbol!r} is in the dictionary already")
         seen.add(symbol)
         symbols.append(symbol)
     return symbols

@@ -23,7 +23,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     optimizer: str = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
-        default=8000, metadata={"help": "Tokens of the one batch from which a fresh ADMIN model takes its omegas."}
+        default=8000, metadata={"help": "Tokens of the batch on which ω of a new ADMIN model is measured."}
     )
     eval_bleu: bool = field(default=True, metadata={"help": "Translate the evaluation set and report BLEU and chrF."})
     eval_bleu_sentences: int | None = field(

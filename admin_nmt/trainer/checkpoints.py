@@ -61,9 +61,9 @@ def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
     # Within an update: the last one of an epoch may be short, and not all processes may have a batch for it.
     if saved is not None and abs(saved - here) > 1 / updates:
         raise ValueError(
-            f"{checkpoint}: stands at epoch {saved:.2f} after {state['global_step']} updates, which are {here:.2f} "
-            "epochs here: go on with the same training pairs, max_tokens and processes × gradient_accumulation_steps, "
-            "or set ignore_data_skip to begin the epoch anew"
+            f"{checkpoint}: was saved at epoch {saved:.2f} after {state['global_step']} updates, but here these are "
+            f"{here:.2f} epochs: continue with the same training pairs, max_tokens and processes × "
+            "gradient_accumulation_steps, or set ignore_data_skip to begin the epoch anew"
         )
 
 
@@ -91,7 +91,7 @@ def checkpoint_being_written(folder: Path) -> Iterator[None]:
         reason = " ".join(str(error).split())[:200]
         raise OSError(
             f"{folder}: the checkpoint could not be written ({reason}; {free / 1e6:.1f} MB were left on the disk); "
-            f"{last}, and the same command goes on from there once there is space"
+            f"{last}, and the same command continues from there once there is space"
         ) from error
 
 

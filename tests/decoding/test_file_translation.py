@@ -140,7 +140,7 @@ def test_a_lost_record_is_refused(tmp_path, damage):
         run(tmp_path / "out", LINES, limit=2)
     record = tmp_path / "out.partial.json"
     record.unlink() if damage is None else record.write_text(damage)
-    with pytest.raises(ValueError, match=r"out\.partial\.json is missing or damaged, so .* cannot go on; delete"):
+    with pytest.raises(ValueError, match=r"out\.partial\.json is missing or damaged, so .* be continued; delete"):
         run(tmp_path / "out", LINES)
 
 

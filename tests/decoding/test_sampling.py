@@ -104,5 +104,5 @@ def test_what_makes_no_sense_is_refused(model, sources):
         Sampling(top_k=0)
     with pytest.raises(ValueError, match=r"temperature is 0\.0"):
         Sampling(temperature=0.0)
-    with pytest.raises(ValueError, match="sampling: cannot be had with sequence_bias"):
+    with pytest.raises(ValueError, match="sampling: does not work with sequence_bias"):
         generate_ids(model, sources, sampling=Sampling(), sequence_bias={(EOS,): -50.0})

@@ -181,7 +181,7 @@ def test_tags_join_a_vocabulary(tokenizer, tmp_path):
 def test_tags_for_a_vocabulary_of_another_kind(tokenizer):
     backend = Tokenizer(models.BPE(vocab={"<pad>": 0, "a": 1, "</s>": 2}, merges=[]))
     other = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
-    with pytest.raises(ValueError, match="the tag <bt> is no token of the vocabulary"):
+    with pytest.raises(ValueError, match="the tag <bt> is not in the vocabulary"):
         with_tags(other, ["<bt>"])
 
 

@@ -162,9 +162,9 @@ def test_overwritten_symbols_take_the_later_id(tmp_path):
     [
         ("a 5\nb\n", r"dict\.txt, line 2: 'b' is no entry"),
         ("a 5\nb five\n", r"line 2: 'b five' is no entry"),
-        ("a 5\na 4\n", r"line 2: the symbol 'a' stands in the dictionary already"),
-        ("<unk> 5\n", r"line 1: the symbol '<unk>' stands"),
-        ("<unk> 5 #fairseq:overwrite\n", r"line 1: the symbol '<unk>' stands"),
+        ("a 5\na 4\n", r"line 2: the symbol 'a' is in the dictionary already"),
+        ("<unk> 5\n", r"line 1: the symbol '<unk>' is in"),
+        ("<unk> 5 #fairseq:overwrite\n", r"line 1: the symbol '<unk>' is in"),
     ],
 )
 def test_damaged_dictionaries_name_the_line(tmp_path, content, message):

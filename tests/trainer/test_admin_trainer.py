@@ -149,7 +149,7 @@ def test_interrupted_run_ends_like_the_straight_one_bit_for_bit(new_model, argum
 def test_refuses_a_checkpoint_that_stands_elsewhere_in_the_epoch(new_model, arguments, fields):
     data = random_ids(14)
     AdminTrainer(new_model(), arguments(max_steps=9), train_dataset=data, callbacks=[StopAfter(4)]).train()
-    expected = r"checkpoint-4: stands at epoch 0\.80 after 4 updates, which are (1\.33|2\.00)"
+    expected = r"checkpoint-4: was saved at epoch 0\.80 after 4 updates, but here these are (1\.33|2\.00)"
     with pytest.raises(ValueError, match=expected):
         AdminTrainer(new_model(), arguments(max_steps=9, **fields), train_dataset=data).train(
             resume_from_checkpoint=True

@@ -1,0 +1,260 @@
+"""Every code block of the three pages that explain the package, run or checked; a block of another kind fails.
+
+Python blocks run as they stand, one after the other, and so do the commands that a toy run can serve, in a folder that
+has what the pages speak of: `runs/mine`, `mine.yaml`, `test.en` and so on. Other commands are parsed, down to the
+fields of the recipe that they change, and the files that they name must be there.
+"""
+
+import gzip
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from configparser import ConfigParser
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from accelerate.commands.launch import launch_command_parser
+from toy import write_recipe
+from typer.testing import CliRunner
+
+from admin_nmt.cli.app import app
+from admin_nmt.runs.grids import load_grid
+from admin_nmt.runs.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "training/README.md", "model_cards/README.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KINDS = ("bash", "python", "yaml")
+OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
+# These take minutes, need the network or another model, or measure this machine; tests of their own run them.
+PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "benchmark", "analyse-depth", "convert-fairseq"}
+PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its page, the line that opens it, its kind and its content."""
+
+    page: str
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = [Block(page, text.count("\n", 0, m.start()) + 1, m[1], m[2]) for m in BLOCK.finditer(text)]
+    assert text.count("```") == 2 * len(found), f"{page}: a block is not closed, or not at the start of its line"
+    return found
+
+
+def of_kind(kind: str) -> list[Block]:
+    return [block for page in PAGES for block in blocks(page) if block.kind == kind]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of a bash block, with the files that stdin comes from and stdout goes to."""
+
+    block: Block
+    words: tuple[str, ...]
+    stdin: str | None = None
+    stdout: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.block}: {' '.join(self.words)}"
+
+
+def commands(block: Block) -> Iterator[Command]:
+    for line in block.text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        files: dict[str, str] = {}
+        for word in [*lexer, "&&"]:
+            if word == "&&":
+                if words:
+                    yield Command(block, tuple(words), files.get("<"), files.get(">"))
+                words, files = [], {}
+            elif words and words[-1] in ("<", ">"):
+                files[words.pop()] = word
+            else:
+                assert word in ("<", ">") or not set(word) <= set("();<>|&"), f"{block}: {word} is not understood"
+                words.append(word)
+
+
+ALL = [command for block in of_kind("bash") for command in commands(block)]
+
+
+def runs_here(command: Command) -> bool:
+    """Whether a toy run serves the command, so that it is really run."""
+    program, *words = command.words
+    return program == "admin-nmt" and not any(set(known.split()) <= set(words) for known in PARSED_ONLY)
+
+
+RUN = [command for command in ALL if runs_here(command)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A working folder with everything that the pages' examples name, made by `admin-nmt train`."""
+    folder = tmp_path_factory.mktemp("documentation")
+    steps = {"save_steps": 1, "eval_steps": 1, "eval_bleu_sentences": 2, "generation_num_beams": 1}
+    shutil.copy(write_recipe(folder, training=steps), folder / "mine.yaml")
+    for language in ("en", "de"):
+        text = (folder / f"train.{language}").read_bytes()
+        (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
+    result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
+    assert result.exit_code == 0, result.output
+    shutil.copytree(folder / "runs/mine", folder / "runs/phrasebook")
+    shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
+    return folder
+
+
+@pytest.fixture
+def here(folder, monkeypatch) -> Path:
+    """The working folder, entered."""
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_every_block_is_of_a_known_kind():
+    for page in PAGES:
+        found = blocks(page)
+        assert found
+        for block in found:
+            assert block.kind in KINDS, f"{block}: a block of kind {block.kind!r} is neither run nor checked"
+    assert len(RUN) > 20  # a change of the pages' form must not empty the list
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.kind == "python" for block in blocks(page))])
+def test_python_runs(here, page, capsys):
+    scope: dict[str, Any] = {}
+    for block in blocks(page):
+        if block.kind == "python":
+            exec(compile("\n" * block.line + block.text, str(ROOT / page), "exec"), scope)
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("block", of_kind("yaml"), ids=str)
+def test_yaml_is_a_recipe_or_a_grid(block, tmp_path):
+    values = yaml.safe_load(block.text)
+    if "systems" in values:
+        (tmp_path / "recipes").symlink_to(recipes_folder())
+        path = tmp_path / "grid.yaml"
+        path.write_text(block.text, encoding="utf-8")
+        assert list(load_grid(path).runs())
+        return
+    base = {"output_dir": "runs/mine", "data": {"train": {"source": "train.en", "target": "train.de"}}}
+    path = tmp_path / "recipe.yaml"
+    sections = {name: base[name] | values[name] for name in base.keys() & values.keys() if name != "output_dir"}
+    path.write_text(yaml.safe_dump(base | values | sections), encoding="utf-8")
+    recipe = load_recipe(path)
+    assert recipe.output_dir == "runs/mine"
+
+
+def recipes_folder() -> Path:
+    (found,) = {path.parent for path in ROOT.glob("*/recipes/phrasebook.yaml")}
+    return found
+
+
+def admin_nmt_arguments(command: Command) -> list[str] | None:
+    """What `admin-nmt` is given, also where accelerate launches it; None for other programs."""
+    program, *words = command.words
+    if program == "admin-nmt":
+        return words
+    if program == "accelerate":
+        launched = launch_command_parser().parse_args(words[1:])
+        return launched.training_script_args if launched.module else ["train", *launched.training_script_args]
+    return None
+
+
+def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> None:
+    """Refuses what the command would refuse before it begins: unknown commands and options, missing or wrong values."""
+    context = command.make_context(name, list(arguments), parent=parent)
+    if hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        parse(command, name, rest, context)
+
+
+@pytest.mark.parametrize("command", [c for c in ALL if admin_nmt_arguments(c)], ids=str)
+def test_arguments_are_understood(command, here, tmp_path):
+    arguments = admin_nmt_arguments(command)
+    parse(typer.main.get_command(app), "admin-nmt", arguments)
+    overrides = [word for pair in override_pairs(arguments) for word in pair]
+    if arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
+        assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
+    if arguments[0] == "experiment":
+        assert list(load_grid(ROOT / arguments[1], overrides).runs())
+
+
+def override_pairs(arguments: list[str]) -> Iterator[tuple[str, str]]:
+    for name, value in pairwise(arguments):
+        if OVERRIDE.match(name):
+            yield name, value
+
+
+def recipe_file(name: str, folder: Path) -> Path:
+    """A recipe's file, or that of a recipe which comes with the package, as `admin-nmt recipe` prints it."""
+    if name.endswith(".yaml"):
+        return Path(name)
+    path = folder / f"{name}.yaml"
+    result = CliRunner().invoke(app, ["recipe", name])
+    assert result.exit_code == 0, f"there is no recipe {name}: {result.output}"
+    path.write_text(result.stdout, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("command", RUN, ids=str)
+def test_commands_run(command, here):
+    for new in ("averaged", "folded", "exported"):
+        shutil.rmtree(here / new, ignore_errors=True)
+    stdin = Path(command.stdin).read_bytes() if command.stdin else None
+    result = CliRunner().invoke(app, list(command.words[1:]), input=stdin)
+    assert result.exit_code == 0, result.output
+    assert result.stdout_bytes or not command.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in ALL if c.words[0] != "admin-nmt"], ids=str)
+def test_other_programs_find_their_files(command):
+    program, *words = command.words
+    if program == "accelerate":
+        assert words[0] == "launch"
+        launched = launch_command_parser().parse_args(words[1:])
+        assert launched.config_file is None or (ROOT / launched.config_file).is_file()
+        script = launched.training_script
+        assert script == "admin_nmt" if launched.module else (ROOT / script).is_file()
+    elif program == "pip":
+        assert words[0] == "install"
+        assert words[words.index("-c") + 1] == "constraints.txt" and (ROOT / "constraints.txt").is_file()
+        extras = re.fullmatch(r"\.(?:\[(.+)\])?", words[words.index("-e") + 1])[1]
+        package = ConfigParser()
+        package.read(ROOT / "setup.cfg", encoding="utf-8")
+        assert extras is None or set(extras.split(",")) <= set(package["options.extras_require"])
+    else:
+        assert command.words == ("python", "-m", "pytest"), f"{command}: nobody checks {program}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert targets
+    for target in targets:
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), f"{page}: {target}"
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, target
