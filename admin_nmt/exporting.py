@@ -1,6 +1,7 @@
 """Write a trained model as a folder of a stock transformers class, which tools that never heard of us can run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,7 +16,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .folding import FoldingError, fold_omega
+from .conversion.fairseq_weights import NORM_NAMES
+from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
+from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
@@ -26,7 +29,6 @@ SHARED_FIELDS = (
     "attention_dropout", "activation_dropout", "scale_embedding", "tie_word_embeddings", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "use_cache",
 )  # fmt: skip
-BLOCKS = {"self_attn_residual": "self_attn_layer_norm", "encoder_attn_residual": "encoder_attn_layer_norm"}
 TOLERANCE = 1e-4
 # What the export knows; the card of a run, with data and scores, takes this one's place.
 CARD = """---
@@ -59,13 +61,15 @@ class ExportError(ValueError):
     """The model cannot be written as a stock class, or what was written does not compute the same."""
 
 
-def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
-    """The stock model that computes what `model` does: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
+def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTrainedModel]:
+    """What a model becomes, told without its weights: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
+
+    Args:
+        omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
 
     Raises:
         FoldingError, ExportError: naming what stands in the way.
     """
-    config = model.config
     if config.positions != "marian" or config.score_padding:
         raise ExportError(
             "positions: stock classes have Marian's sinusoids and never score <pad>, unlike models of fairseq; share "
@@ -73,9 +77,23 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
         )
     if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
-    pre_ln = config.variant == "pre_ln"
-    folded = model if pre_ln else fold_omega(model)
-    stock = (_pegasus if pre_ln else _marian)(folded)
+    if config.variant != "pre_ln":
+        check_foldable(config, omega)
+        return MarianMTModel
+    if not config.share_encoder_decoder_embeddings:
+        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
+    return PegasusForConditionalGeneration
+
+
+def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
+    """The stock model that computes what `model` does, of the class that [`stock_class`] names.
+
+    Raises:
+        FoldingError, ExportError: as there, and for half precision where ω is to be folded.
+    """
+    marian = stock_class(model.config, omega_by_sublayer(model)) is MarianMTModel
+    folded = fold_omega(model) if marian else model
+    stock = (_marian if marian else _pegasus)(folded)
     stock.load_state_dict(_renamed(folded, stock), strict=False, assign=True)
     stock.tie_weights()
     stock.generation_config = _generation_config(model)
@@ -96,8 +114,6 @@ def _marian(model: AdminForConditionalGeneration) -> MarianMTModel:
 
 
 def _pegasus(model: AdminForConditionalGeneration) -> PegasusForConditionalGeneration:
-    if not model.config.share_encoder_decoder_embeddings:
-        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
     # CTranslate2 reads these two, which stock Pegasus does not have as fields.
     stock = PegasusForConditionalGeneration(
         PegasusConfig(**_common(model), normalize_before=True, normalize_embedding=False)
@@ -110,9 +126,9 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
     """The parameters of `model` under the stock names, all of which must be there."""
     state = {}
     for name, tensor in model.state_dict().items():
-        for ours, theirs in BLOCKS.items():
-            name = name.replace(f"{ours}.layer_norm", theirs)
-        state[name.replace("ffn_residual.layer_norm", "final_layer_norm")] = tensor.detach().clone()
+        for theirs, ours in NORM_NAMES.items():
+            name = name.replace(ours, theirs)
+        state[name] = tensor.detach().clone()
     # An output layer that is not tied has a row for <pad>, which our model never reads.
     state["lm_head.weight"][model.config.pad_token_id] = 0
     frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +22,7 @@ SEED = 1
 
 def residual_blocks(stack: AdminStack) -> list[ScaledPostNorm]:
     """The residual blocks of a stack in the order in which they run."""
-    return [block for layer in stack.layers for block in layer_blocks(layer)]
-
-
-def layer_blocks(layer: nn.Module) -> list[ScaledPostNorm]:
-    """The two blocks of an encoder layer, the three of a decoder layer, in the order in which they run."""
-    names = ("self_attn_residual", "encoder_attn_residual", "ffn_residual")
-    return [getattr(layer, name) for name in names if hasattr(layer, name)]
+    return [cast("ScaledPostNorm", sublayer.block) for sublayer in stack.sublayers()]
 
 
 @torch.no_grad()

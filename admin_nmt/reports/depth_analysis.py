@@ -9,14 +9,16 @@ order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ..model.dlcl import NoHistory
 from ..model.loss import IGNORED
-from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ..profiling import layer_blocks, residual_blocks
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
+from ..model.residual import ScaledPostNorm
+from ..profiling import residual_blocks
 
 Batch = Mapping[str, Tensor]
 ADAM_EPS = 1e-8
@@ -70,12 +72,12 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
     history = [branches[0]]
     for row, layer in enumerate(stack.layers):
         x = _combine(stack, history, row)
-        for block in layer_blocks(layer):
-            index += 1
+        for sublayer in cast(AdminLayer, layer).sublayers():
+            block, index = sublayer.block, index + 1
             if stack.config.normalizes_before:
                 x = x + branches[index]
             else:
-                skip = block.omega.double().square().mean().sqrt() if stack.config.has_omega else 1.0
+                skip = block.omega.double().square().mean().sqrt() if isinstance(block, ScaledPostNorm) else 1.0
                 x = _normalize(block.layer_norm, skip * x + branches[index])
             outputs.append(x / x.norm())
         history.append(x)
