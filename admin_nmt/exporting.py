@@ -19,6 +19,7 @@ from transformers import (
 from .conversion.fairseq_weights import NORM_NAMES
 from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
 from .model.configuration_admin import AdminConfig
+from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
@@ -215,8 +216,7 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     mask = ids.ne(config.pad_token_id).long()
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
-    decoder_ids = torch.full_like(inputs["input_ids"], config.decoder_start_token_id)
-    decoder_ids[:, 1:] = ids[:, :-1].to(model.device)
+    decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
     ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
     error = (ours - theirs).abs().max().item()
     beams = [m.generate(**inputs, num_beams=5, max_new_tokens=12, early_stopping=True).tolist() for m in (model, stock)]

@@ -15,7 +15,8 @@ from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
-from .meteor import corpus_meteor, language_code
+from .languages import language_code
+from .meteor import corpus_meteor
 
 Scores = dict[str, float | str]
 UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words

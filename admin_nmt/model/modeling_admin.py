@@ -33,7 +33,7 @@ from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll
+from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll, shift_right
 from .omega import SUBLAYERS, Stack, deepnorm_beta
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, ScaledPostNorm, Sublayer, residual_block
@@ -407,9 +407,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift labels [B, T] one position to the right, behind `decoder_start_token_id`."""
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
+        return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
 
     def score(self, states: Tensor) -> Tensor:
         """Logits [..., V] of decoder states [..., d]."""
