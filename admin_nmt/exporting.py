@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from .model.configuration_admin import AdminConfig
 from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
+from .modes import evaluation_mode
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (
@@ -208,8 +210,7 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     Raises:
         ExportError: when they differ by more than `tolerance`, or a beam does.
     """
-    config, was_training = model.config, model.training
-    model.eval()
+    config = model.config
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(2, config.pad_token_id, (4, 12), generator=generator)
     ids[0, 8:] = config.pad_token_id
@@ -217,10 +218,11 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
     decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
-    ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
+    settings: Any = inputs | {"num_beams": 5, "max_new_tokens": 12, "early_stopping": True}
+    with evaluation_mode(model):
+        ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
+        beams = [m.generate(**settings).tolist() for m in (model, stock)]
     error = (ours - theirs).abs().max().item()
-    beams = [m.generate(**inputs, num_beams=5, max_new_tokens=12, early_stopping=True).tolist() for m in (model, stock)]
-    model.train(was_training)
     if not error <= tolerance:
         raise ExportError(f"the stock model's logits differ by {error:.2e}, more than {tolerance:.0e}")
     if beams[0] != beams[1]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .model.loss import IGNORED
+from .modes import training_mode
 
 if TYPE_CHECKING:
     from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
@@ -75,15 +76,10 @@ def profile_omega(
 @contextmanager
 def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
     """Dropout on, from a fixed seed: every process measures the same, and training's random numbers are not touched."""
-    was_training = model.training
     device = next(model.parameters()).device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with training_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(SEED)
-        model.train()
-        try:
-            yield
-        finally:
-            model.train(was_training)
+        yield
 
 
 def _variance(x: Tensor) -> float:

@@ -8,7 +8,6 @@ order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -18,6 +17,7 @@ from ..model.dlcl import NoHistory
 from ..model.loss import IGNORED
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
 from ..model.residual import ScaledPostNorm
+from ..modes import evaluation_mode
 from ..profiling import residual_blocks
 
 Batch = Mapping[str, Tensor]
@@ -126,7 +126,7 @@ def updated(model: AdminForConditionalGeneration, batch: Batch, learning_rate: f
     """A copy whose sublayer matrices have taken Adam's first step on a batch: `learning_rate` · g / (|g| + 1e-8)."""
     changed = copy.deepcopy(model)
     changed.zero_grad()
-    with _evaluating(changed):
+    with evaluation_mode(changed):
         changed(**batch).loss.backward()
     with torch.no_grad():
         for weight in _matrices(changed):
@@ -150,7 +150,7 @@ def _stacks(model: AdminForConditionalGeneration) -> dict[str, AdminStack]:
 
 def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
     """What the two stacks put out, in evaluation mode."""
-    with _evaluating(model):
+    with evaluation_mode(model):
         outputs = model.model(
             batch["input_ids"],
             batch["attention_mask"],
@@ -158,13 +158,3 @@ def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Ten
             use_cache=False,
         )
     return {"encoder": outputs.encoder_last_hidden_state, "decoder": outputs.last_hidden_state}
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
