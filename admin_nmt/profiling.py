@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .model.residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
+MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}  # by omega_rule of the configuration
 SEED = 1
 
 

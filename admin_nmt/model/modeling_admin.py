@@ -409,7 +409,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         """Shift labels [B, T] one position to the right, behind `decoder_start_token_id`."""
         return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
 
-    def score(self, states: Tensor) -> Tensor:
+    def compute_logits(self, states: Tensor) -> Tensor:
         """Logits [..., V] of decoder states [..., d]."""
         logits = self.lm_head(states)
         if self.excluded_token is not None:
@@ -466,7 +466,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         if labels is not None and self.training:
             loss, nll = self.compute_loss(outputs.last_hidden_state, labels, num_items_in_batch)
         else:
-            logits = self.score(outputs.last_hidden_state)
+            logits = self.compute_logits(outputs.last_hidden_state)
         if labels is not None and not self.training:
             nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
             loss = nll / num_target_tokens(labels)

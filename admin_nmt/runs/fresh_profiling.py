@@ -12,7 +12,7 @@ from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..model.omega import sublayer_names
 from ..model_folder import check_tokenizers, read_config
-from ..profiling import Mode, profile_omega
+from ..profiling import MODES, Mode, profile_omega
 from ..trainer.admin_trainer import random_pairs
 
 
@@ -37,7 +37,8 @@ def profile_fresh_model(
     if not isinstance(config, AdminConfig):
         raise ValueError(f"{folder}: is a {config.model_type} model, which has no ω to profile")
     tokenizers = check_tokenizers(folder, config)
-    config.omega_rule, config.omega_profiled = "profile" if mode == "unit" else "profile_reference", False
+    config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
+    config.omega_profiled = False
     data = tokenize(pairs, *tokenizers, max_length=config.max_position_embeddings)
     chosen = data[random_pairs(data, max_tokens, seed)]
     rows = [

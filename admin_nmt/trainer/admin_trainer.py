@@ -23,7 +23,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, speed
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..model.loss import LabelSmoothedLoss
-from ..profiling import Mode, profile_omega
+from ..profiling import MODES, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import AdminTrainingArguments
@@ -33,7 +33,6 @@ from .divergence import DivergenceGuard, diverged
 from .evaluation import mean_nll, pair_lengths, translation_scores
 from .fsdp import ShardingTrainer
 
-PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
 NEVER_DECAYED = (".omega", "history.weight")
 USE = """
 ## Use
@@ -167,7 +166,7 @@ class AdminTrainer(ShardingTrainer):
         indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
         batch = self._prepare_inputs(self.data_collator(pairs.__getitems__(indices)))
         model: Any = self.model
-        profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
+        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
         """Counts the target tokens of an update on the way."""
@@ -305,7 +304,7 @@ def is_profiling_wanted(config: PreTrainedConfig) -> bool:
     """
     if getattr(config, "variant", None) != "admin" or config.name_or_path:
         return False
-    return config.omega_rule in PROFILING_MODES and not config.omega_profiled
+    return config.omega_rule in MODES and not config.omega_profiled
 
 
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
