@@ -1,7 +1,9 @@
 """Write a trained model as a folder of a stock transformers class, which other tools run without this package."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +17,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .folding import FoldingError, fold_omega
+from .conversion.fairseq_weights import NORM_NAMES
+from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
+from .model.configuration_admin import AdminConfig
+from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
 from .model_folder import new_folder
+from .modes import evaluation_mode
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (
@@ -26,7 +32,6 @@ SHARED_FIELDS = (
     "attention_dropout", "activation_dropout", "scale_embedding", "tie_word_embeddings", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "use_cache",
 )  # fmt: skip
-BLOCKS = {"self_attn_residual": "self_attn_layer_norm", "encoder_attn_residual": "encoder_attn_layer_norm"}
 TOLERANCE = 1e-4
 # What the export knows; the card of a run, with data and scores, takes this one's place.
 CARD = """---
@@ -59,13 +64,15 @@ class ExportError(ValueError):
     """The model cannot be written as a stock class, or what was written does not compute the same."""
 
 
-def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
-    """The stock model that computes what `model` does: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
+def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTrainedModel]:
+    """What a model becomes, told without its weights: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
+
+    Args:
+        omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
 
     Raises:
         FoldingError, ExportError: naming what stands in the way.
     """
-    config = model.config
     if config.positions != "marian" or config.score_padding:
         raise ExportError(
             "positions: stock classes have Marian's sinusoids and never score <pad>, unlike models of fairseq; share "
@@ -73,9 +80,23 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
         )
     if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
-    pre_ln = config.variant == "pre_ln"
-    folded = model if pre_ln else fold_omega(model)
-    stock = (_pegasus if pre_ln else _marian)(folded)
+    if config.variant != "pre_ln":
+        check_foldable(config, omega)
+        return MarianMTModel
+    if not config.share_encoder_decoder_embeddings:
+        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
+    return PegasusForConditionalGeneration
+
+
+def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
+    """The stock model that computes what `model` does, of the class that [`stock_class`] names.
+
+    Raises:
+        FoldingError, ExportError: as there, and for half precision where ω is to be folded.
+    """
+    marian = stock_class(model.config, omega_by_sublayer(model)) is MarianMTModel
+    folded = fold_omega(model) if marian else model
+    stock = (_marian if marian else _pegasus)(folded)
     stock.load_state_dict(_renamed(folded, stock), strict=False, assign=True)
     stock.tie_weights()
     stock.generation_config = _generation_config(model)
@@ -96,8 +117,6 @@ def _marian(model: AdminForConditionalGeneration) -> MarianMTModel:
 
 
 def _pegasus(model: AdminForConditionalGeneration) -> PegasusForConditionalGeneration:
-    if not model.config.share_encoder_decoder_embeddings:
-        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
     # CTranslate2 reads these two, which stock Pegasus does not have as fields.
     stock = PegasusForConditionalGeneration(
         PegasusConfig(**_common(model), normalize_before=True, normalize_embedding=False)
@@ -110,9 +129,9 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
     """The parameters of `model` under the stock names, all of which must be there."""
     state = {}
     for name, tensor in model.state_dict().items():
-        for ours, theirs in BLOCKS.items():
-            name = name.replace(f"{ours}.layer_norm", theirs)
-        state[name.replace("ffn_residual.layer_norm", "final_layer_norm")] = tensor.detach().clone()
+        for theirs, ours in NORM_NAMES.items():
+            name = name.replace(ours, theirs)
+        state[name] = tensor.detach().clone()
     # An output layer that is not tied has a row for <pad>, which our model never reads.
     state["lm_head.weight"][model.config.pad_token_id] = 0
     frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
@@ -191,20 +210,19 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     Raises:
         ExportError: when they differ by more than `tolerance`, or a beam does.
     """
-    config, was_training = model.config, model.training
-    model.eval()
+    config = model.config
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(2, config.pad_token_id, (4, 12), generator=generator)
     ids[0, 8:] = config.pad_token_id
     mask = ids.ne(config.pad_token_id).long()
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
-    decoder_ids = torch.full_like(inputs["input_ids"], config.decoder_start_token_id)
-    decoder_ids[:, 1:] = ids[:, :-1].to(model.device)
-    ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
+    decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
+    settings: Any = inputs | {"num_beams": 5, "max_new_tokens": 12, "early_stopping": True}
+    with evaluation_mode(model):
+        ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
+        beams = [m.generate(**settings).tolist() for m in (model, stock)]
     error = (ours - theirs).abs().max().item()
-    beams = [m.generate(**inputs, num_beams=5, max_new_tokens=12, early_stopping=True).tolist() for m in (model, stock)]
-    model.train(was_training)
     if not error <= tolerance:
         raise ExportError(f"the stock model's logits differ by {error:.2e}, more than {tolerance:.0e}")
     if beams[0] != beams[1]:

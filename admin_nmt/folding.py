@@ -1,13 +1,15 @@
 """Fold ω into the weights: an ADMIN or DeepNorm model becomes a plain post-LN Transformer with the same outputs."""
 
 import copy
-from typing import cast
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
-from .model.modeling_admin import AdminDecoderLayer, AdminForConditionalGeneration, AdminLayer
-from .model.residual import ScaledPostNorm
+from .model.configuration_admin import AdminConfig
+from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
+from .model.omega import SUBLAYERS, sublayer_names
+from .profiling import residual_blocks
 
 SMALLEST_OMEGA = 1e-3
 
@@ -16,16 +18,34 @@ class FoldingError(ValueError):
     """The model has no equivalent standard Transformer; the message names the reason or the sublayer."""
 
 
-def sublayers(layer: AdminLayer) -> list[tuple[str, list[nn.Linear], nn.Linear]]:
-    """(name, projections that read the sublayer's input, output projection) of a layer's sublayers, in order.
+def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
+    """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
+    if not model.config.has_omega:
+        return {}
+    blocks = [*residual_blocks(model.model.encoder), *residual_blocks(model.model.decoder)]
+    return {name: block.omega.detach() for name, block in zip(sublayer_names(model.config), blocks, strict=True)}
 
-    Keys and values of cross-attention read the encoder's output, which no ω of the decoder touches.
+
+def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
+    """Refuse a model that no standard post-LN Transformer equals.
+
+    Args:
+        omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
+
+    Raises:
+        FoldingError: for DLCL and pre-LN, for a non-uniform ω of a first sublayer and for |ω| < 1e-3.
     """
-    attention = layer.self_attn
-    rows = [("self_attn", [attention.q_proj, attention.k_proj, attention.v_proj], attention.out_proj)]
-    if isinstance(layer, AdminDecoderLayer):
-        rows.append(("encoder_attn", [layer.encoder_attn.q_proj], layer.encoder_attn.out_proj))
-    return [*rows, ("ffn", [layer.fc1], layer.fc2)]
+    if config.has_history:
+        raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
+    if config.normalizes_before:
+        raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")
+    first = [f"{stack} 0 {sublayers[0]}" for stack, sublayers in SUBLAYERS.items()]
+    for name, w in omega.items():
+        smallest = w.abs().min()
+        if not smallest >= SMALLEST_OMEGA:  # which NaN is not either
+            raise FoldingError(f"{name}: the smallest entry of |ω| is {smallest:.1e}, too near 0 to divide by")
+        if name in first and (not torch.allclose(w, w[0], rtol=1e-6, atol=0) or w[0] < 0):
+            raise FoldingError(f"{name}: ω of a first sublayer must be one positive number to be folded, and it is not")
 
 
 @torch.no_grad()
@@ -38,20 +58,16 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     1/c², an error of at most about 5e-5 (none for ω_1 = 1). Fold after averaging checkpoints, in float32 or wider.
 
     Raises:
-        FoldingError: for DLCL and pre-LN, for a non-uniform ω of a first sublayer, for |ω| < 1e-3 and for half
-            precision.
+        FoldingError: as [`check_foldable`], and for half precision.
     """
     config = model.config
-    if config.has_history:
-        raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
-    if config.normalizes_before:
-        raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")
+    check_foldable(config, omega_by_sublayer(model))
     if model.dtype not in (torch.float32, torch.float64):
         raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
     source = copy.deepcopy(model)
     if config.has_omega:
-        _fold_stack(source.model.encoder.layers, "encoder")
-        _fold_stack(source.model.decoder.layers, "decoder")
+        _fold_stack(source.model.encoder)
+        _fold_stack(source.model.decoder)
     folded_config = copy.deepcopy(config)
     folded_config.variant, folded_config.train_omega = "post_ln", False
     folded_config.omega_profiled = False
@@ -66,30 +82,17 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     return folded.train(model.training)
 
 
-def _fold_stack(layers: nn.ModuleList, stack: str) -> None:
+def _fold_stack(stack: AdminStack) -> None:
     previous: nn.LayerNorm | None = None
-    for index, layer in enumerate(layers):
-        for name, readers, output in sublayers(cast(AdminLayer, layer)):
-            block: ScaledPostNorm = getattr(layer, f"{name}_residual")
-            where = f"{stack} layer {index}, {name}"
-            omega = block.omega.detach()
-            smallest = omega.abs().min()
-            if not smallest >= SMALLEST_OMEGA:  # which NaN is not either
-                raise FoldingError(f"{where}: the smallest entry of |ω| is {smallest:.1e}, too near 0 to divide by")
-            if previous is None:
-                _fold_first(omega, output, where)
-            else:
-                _scale(previous, omega)
-                for reader in readers:
-                    reader.weight.div_(omega)
-            previous = block.layer_norm
-
-
-def _fold_first(omega: Tensor, output: nn.Linear, where: str) -> None:
-    """LN(c·x + f) = LN(x + f/c)."""
-    if not torch.allclose(omega, omega[0], rtol=1e-6, atol=0) or omega[0] < 0:
-        raise FoldingError(f"{where}: ω of a first sublayer must be one positive number to be folded, and it is not")
-    _scale(output, 1 / omega[0])
+    for sublayer, block in zip(stack.sublayers(), residual_blocks(stack), strict=True):
+        omega = block.omega.detach()
+        if previous is None:  # LN(c·x + f) = LN(x + f/c)
+            _scale(sublayer.output, 1 / omega[0])
+        else:
+            _scale(previous, omega)
+            for reader in sublayer.readers:
+                reader.weight.div_(omega)
+        previous = block.layer_norm
 
 
 def _scale(module: nn.LayerNorm | nn.Linear, factor: Tensor) -> None:

@@ -1,6 +1,7 @@
 """What a model folder holds, read from its configuration and the headers of its weights."""
 
-from collections import defaultdict
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
-from .folding import SMALLEST_OMEGA
+from .exporting import ExportError, FoldingError, stock_class
 from .model.configuration_admin import AdminConfig
+from .model.omega import sublayer_names
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (
@@ -37,7 +39,7 @@ def model_info(folder: Path) -> dict[str, Any]:
     check_weights(folder)
     check_tokenizers(folder, config)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
-    omega = omega_tensors(folder)
+    omega = omega_tensors(folder, config)
     return {
         **{name: getattr(config, name) for name in FIELDS if hasattr(config, name)},
         "parameters": count_parameters(config),
@@ -64,42 +66,25 @@ def dtypes(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def omega_tensors(folder: Path) -> dict[str, Tensor]:
+def omega_tensors(folder: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
     """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
-    found: dict[str, dict[int, list[tuple[str, Tensor]]]] = defaultdict(lambda: defaultdict(list))
-    order = ("self_attn", "encoder_attn", "ffn")
+    if not isinstance(config, AdminConfig):
+        return {}
+    found = {}
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (it is no mapping)
-                if name.endswith("_residual.omega"):
-                    _, stack, _, layer, block, _ = name.split(".")
-                    sublayer = block.removesuffix("_residual")
-                    found[stack][int(layer)].append((sublayer, file.get_tensor(name).float()))
-    return {
-        f"{stack} {layer} {sublayer}": omega
-        for stack in sorted(found, reverse=True)  # the encoder comes first
-        for layer in sorted(found[stack])
-        for sublayer, omega in sorted(found[stack][layer], key=lambda row: order.index(row[0]))
-    }
+            for key in file.keys():  # noqa: SIM118 (it is no mapping)
+                if match := re.fullmatch(r"model\.(\w+)\.layers\.(\d+)\.(\w+)_residual\.omega", key):
+                    found[" ".join(match.groups())] = file.get_tensor(key).float()
+    return {name: found[name] for name in sublayer_names(config) if name in found}
 
 
-def export_outlook(config: PreTrainedConfig, omega: dict[str, Tensor]) -> str:
-    """The stock class that a model is or becomes, or what stands in the way; `export_standard` has the last word."""
+def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str:
+    """The stock class that a model is or becomes, or why the export refuses it; `export_standard` has the last word."""
     if not isinstance(config, AdminConfig):
         return f"is a stock {config.model_type} already"
-    if config.has_history:
-        return f"none: variant {config.variant} has no stock class; share the model with its code"
-    if config.positions != "marian" or config.score_padding:
-        return "none: stock classes have Marian's positions and never score <pad>; fold still works"
-    if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
-        return "none: stock tools need <pad> to be the last id and to start the decoder; fold still works"
-    if config.variant == "pre_ln":
-        if not config.share_encoder_decoder_embeddings:
-            return "none: a stock Pegasus has one vocabulary, this model has two"
-        return "PegasusForConditionalGeneration"
-    for name, w in omega.items():
-        if w.abs().min() < SMALLEST_OMEGA:
-            return f"none: {name}: ω is too near 0 to be folded"
-        if " 0 self_attn" in name and not torch.allclose(w, w[0], rtol=1e-6, atol=0):
-            return f"none: {name}: ω of a first sublayer must be uniform to be folded"
-    return "MarianMTModel" if config.variant == "post_ln" else "MarianMTModel, folded"
+    try:
+        name = stock_class(config, omega).__name__
+    except (ExportError, FoldingError) as error:
+        return f"none: {error}"
+    return f"{name}, folded" if config.has_omega else name

@@ -5,30 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from .model.loss import IGNORED
+from .modes import training_mode
 
 if TYPE_CHECKING:
     from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
     from .model.residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
+MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}  # by omega_rule of the configuration
 SEED = 1
 
 
 def residual_blocks(stack: AdminStack) -> list[ScaledPostNorm]:
     """The residual blocks of a stack in the order in which they run."""
-    return [block for layer in stack.layers for block in layer_blocks(layer)]
-
-
-def layer_blocks(layer: nn.Module) -> list[ScaledPostNorm]:
-    """The two blocks of an encoder layer, the three of a decoder layer, in the order in which they run."""
-    names = ("self_attn_residual", "encoder_attn_residual", "ffn_residual")
-    return [getattr(layer, name) for name in names if hasattr(layer, name)]
+    return [cast("ScaledPostNorm", sublayer.block) for sublayer in stack.sublayers()]
 
 
 @torch.no_grad()
@@ -81,15 +77,10 @@ def profile_omega(
 @contextmanager
 def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
     """Dropout on, from a fixed seed: every process measures the same, and training's random numbers are not touched."""
-    was_training = model.training
     device = next(model.parameters()).device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with training_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(SEED)
-        model.train()
-        try:
-            yield
-        finally:
-            model.train(was_training)
+        yield
 
 
 def _variance(x: Tensor) -> float:

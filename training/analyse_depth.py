@@ -28,9 +28,9 @@ from transformers import HfArgumentParser
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.figures.curves import legend_above, line_style, save
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.profiling import profile_omega
+from admin_nmt.profiling import MODES, profile_omega
 from admin_nmt.reports.depth_analysis import dependencies, output_change, perturbed, updated
-from admin_nmt.trainer.admin_trainer import PROFILING_MODES, is_profiling_wanted
+from admin_nmt.trainer.admin_trainer import is_profiling_wanted
 from cli import ANEW, run
 
 VOCABULARY = 1000
@@ -82,7 +82,7 @@ def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[st
     """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
     model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
     if is_profiling_wanted(model.config):
-        profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
+        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
     return model
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from admin_nmt.data.arrow_steps import available_cores
 from admin_nmt.reports.tables import outcome, write_tables
 from admin_nmt.runs.grids import Grid, Run, load_grid
 from admin_nmt.runs.recipe import prepare
@@ -86,14 +87,9 @@ def stop(processes: list[subprocess.Popen]) -> None:
             time.sleep(0.1)
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run_all(grid: Grid, pending: list[Run], jobs: int, launch: list[str]) -> None:
     """Run what is pending, `jobs` at a time; the tables are written anew whenever a run ends."""
-    threads = max(1, cores() // jobs)
+    threads = max(1, available_cores() // jobs)
     waiting, progress = list(pending), Progress(len(pending))
     running: dict[str, tuple[subprocess.Popen, Run]] = {}
     with interruptible(running):

@@ -7,7 +7,6 @@ Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 fai
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from errno import ENOSPC
@@ -32,6 +31,7 @@ from ..decoding.scoring import encode_pairs, score_pairs
 from ..decoding.translator import Translator
 from ..exporting import export_standard
 from ..folding import fold_omega
+from ..metrics.languages import language_code
 from ..model_folder import fingerprint, load_admin_model, load_model, local_folder, new_folder
 from ..model_info import model_info
 from ..profiling import Mode
@@ -125,9 +125,10 @@ def check_output(path: Path | None) -> Path | None:
 
 def check_language(code: str) -> str:
     """A code, not a name, which the scores' tokenisers would not know and silently treat as another language."""
-    if not re.fullmatch("[a-z]{2,3}", code):
-        raise typer.BadParameter(f"{code!r} is no language code; give one such as de or zh")
-    return code
+    try:
+        return language_code(code)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
+from ..model.omega import SUBLAYERS, Stack
 
 # Transformer-Clinic names ω after the sublayer, in the encoder differently than in the decoder.
 OMEGA_NAMES = {
@@ -17,15 +18,9 @@ OMEGA_NAMES = {
     "encoder_ratio_change": "encoder_attn_residual.omega",
     "fc_ratio_change": "ffn_residual.omega",
 }
+# fairseq, and after it every stock class of transformers, names the LayerNorms after their sublayers, all but the last.
 NORM_NAMES = {
-    "self_attn_layer_norm": "self_attn_residual.layer_norm",
-    "encoder_attn_layer_norm": "encoder_attn_residual.layer_norm",
-    "final_layer_norm": "ffn_residual.layer_norm",
-}
-# DLCL numbers the LayerNorms of a layer instead.
-NUMBERED_NORMS = {
-    "encoder": ("self_attn_residual", "ffn_residual"),
-    "decoder": ("self_attn_residual", "encoder_attn_residual", "ffn_residual"),
+    f"{'final' if name == 'ffn' else name}_layer_norm": f"{name}_residual.layer_norm" for name in SUBLAYERS["decoder"]
 }
 # Arguments that change what is computed, with the only value that we can follow; None and "" mean the default too.
 SUPPORTED = {
@@ -91,7 +86,8 @@ def rename_fairseq(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _rename(name: str) -> str:
     if match := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name):
-        return f"{match[1]}{match[2]}.{NUMBERED_NORMS[match[1]][int(match[3])]}.layer_norm.{match[4]}"
+        sublayer = SUBLAYERS[cast(Stack, match[1])][int(match[3])]  # DLCL numbers the LayerNorms of a layer instead
+        return f"{match[1]}{match[2]}.{sublayer}_residual.layer_norm.{match[4]}"
     name = re.sub(r"\.([qkv])_proj_weight$", r".\1_proj.weight", name)  # beside a fused bias
     for theirs, ours in {**OMEGA_NAMES, **NORM_NAMES}.items():
         name = re.sub(rf"\.{theirs}(?=\.|$)", f".{ours}", name)

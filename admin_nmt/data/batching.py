@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..model.loss import IGNORED, shift_right
+
 IntArray = npt.NDArray[np.integer[Any]]
-LABEL_PADDING = -100  # what losses ignore
 
 
 def batch_by_size(
@@ -86,20 +87,6 @@ def _sort_key(lengths: npt.ArrayLike) -> IntArray:
     lengths = np.asarray(lengths)
     fits = lengths.max(initial=0) <= np.iinfo(np.int16).max
     return lengths.astype(np.int16 if fits else np.int64)
-
-
-def padding_fraction(
-    batches: Sequence[npt.ArrayLike], source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike
-) -> float:
-    """Fraction of all source and target positions in `batches` that hold padding."""
-    order = np.concatenate(batches)
-    sizes = np.array([len(np.asarray(batch)) for batch in batches])
-    starts = np.cumsum(sizes) - sizes
-    tokens = positions = 0
-    for lengths in (np.asarray(source_lengths)[order], np.asarray(target_lengths)[order]):
-        tokens += int(lengths.sum(dtype=np.int64))
-        positions += int((np.maximum.reduceat(lengths, starts) * sizes).sum())
-    return 1 - tokens / positions
 
 
 def generation_batches(source_lengths: npt.ArrayLike, max_tokens: int) -> list[IntArray]:
@@ -178,10 +165,10 @@ class Seq2SeqCollator:
         input_ids, attention_mask = self._pad([pair["input_ids"] for pair in pairs], self.pad_token_id)
         batch = {"input_ids": input_ids, "attention_mask": attention_mask}
         if "labels" in pairs[0]:
-            labels, _ = self._pad([pair["labels"] for pair in pairs], LABEL_PADDING)
+            labels, _ = self._pad([pair["labels"] for pair in pairs], IGNORED)
             batch["labels"] = labels
             if self.decoder_start_token_id is not None:
-                batch["decoder_input_ids"] = self._shift_right(labels, self.decoder_start_token_id)
+                batch["decoder_input_ids"] = shift_right(labels, self.decoder_start_token_id, self.pad_token_id)
         return batch
 
     def _pad(self, rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,8 +179,3 @@ class Seq2SeqCollator:
             padded[index, : len(row)] = row
             mask[index, : len(row)] = 1
         return torch.from_numpy(padded), torch.from_numpy(mask)
-
-    def _shift_right(self, labels: torch.Tensor, start: int) -> torch.Tensor:
-        shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = start
-        return shifted.masked_fill_(shifted == LABEL_PADDING, self.pad_token_id)

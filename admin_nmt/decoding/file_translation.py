@@ -1,18 +1,20 @@
 """Translation of large files that may be interrupted at any moment: the next run goes on behind the finished lines."""
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from errno import ENOENT
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-PARTIAL, RECORD = ".partial", ".partial.json"
+PARTIAL, RECORD, LOCK = ".partial", ".partial.json", ".partial.lock"
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
@@ -64,6 +66,7 @@ class PartialFile:
     `OUTPUT.partial` holds the finished lines in order, `OUTPUT.partial.json` the settings, the number of finished lines
     and bytes, and the hash of their sources; it is there before the first line is written. What was written behind the
     last recorded chunk is cut off on opening. Where no chunk was finished, closing leaves neither file behind.
+    `OUTPUT.partial.lock` is there while a process writes.
 
     Args:
         output: the file to write in the end; one that exists is replaced then.
@@ -78,6 +81,7 @@ class PartialFile:
         self.output = Path(output)
         self.partial = self.output.with_name(self.output.name + PARTIAL)
         self.record = self.output.with_name(self.output.name + RECORD)
+        self.lock = FileLock(self.output.with_name(self.output.name + LOCK), timeout=0)
         self.settings = dict(settings)
         self.lines = self.bytes = 0
         self.digest = hashlib.sha256()
@@ -85,31 +89,38 @@ class PartialFile:
         self.is_finished = False
 
     def __enter__(self) -> Self:
-        self.file = self.partial.open("ab")
-        try:
+        with ExitStack() as undo:
             self._lock()
+            undo.callback(self._unlock)
+            self.file = undo.enter_context(self.partial.open("ab"))
             if self.file.tell():
                 self._resume()
             else:
                 self._write_record()
-        except BaseException:
-            self.file.close()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.file.close()
         if not self.lines and not self.is_finished:
             self.partial.unlink(missing_ok=True)
             self.record.unlink(missing_ok=True)
-        self.file.close()
+        self._unlock()
 
     def _lock(self) -> None:
+        if not self.output.parent.is_dir():  # a lock would create it
+            raise FileNotFoundError(ENOENT, "there is no such folder; create it first", str(self.output.parent))
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            self.lock.acquire()
+        except Timeout as error:
             raise ValueError(f"{self.partial} is being written by another process; wait for it, or end it") from error
+
+    def _unlock(self) -> None:
+        with suppress(PermissionError):  # Windows, which deletes no open file, does it on release
+            Path(self.lock.lock_file).unlink(missing_ok=True)
+        self.lock.release()
 
     def _resume(self) -> None:
         start_over = f"delete {self.partial} and {self.record} to start over"
@@ -172,6 +183,7 @@ class PartialFile:
 
     def finish(self) -> None:
         """Give the file its name."""
+        self.file.close()  # Windows renames no open file
         self.partial.replace(self.output)
         self.record.unlink(missing_ok=True)
         self.is_finished = True

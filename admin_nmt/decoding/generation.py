@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
-from ..data.batching import Seq2SeqCollator, generation_batches
-from ..distributed import gather_objects, rank_and_size
+from ..data.batching import Seq2SeqCollator
+from .batchwise import batchwise
 from .beam_search import beam_search
 from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
@@ -50,26 +49,19 @@ def generate_ids(
     Raises:
         ValueError: `sampling` comes with a model or a setting that it does not know.
     """
-    rank, size = rank_and_size()
-    batches = generation_batches([len(sequence) for sequence in sequences], max_tokens)[rank::size]
     if sampling is not None:
         options = options | {"num_beams": 1}
     config = generation_config(model.generation_config, model.config.pad_token_id, options)
     collate = Seq2SeqCollator(model.config.pad_token_id)
-    outputs: dict[int, list[int]] = {}
-    was_training = model.training
-    model.eval()
-    total = sum(len(batch) for batch in batches)
-    hidden = not progress or rank > 0
-    with tqdm(total=total, desc="translating", unit="sentence", leave=False, disable=hidden) as bar:
-        for batch in batches:
-            inputs = collate([{"input_ids": sequences[index]} for index in batch])
-            ids = _generate_batch(model, inputs, config, sampling)
-            outputs.update(zip(batch.tolist(), ids, strict=True))
-            bar.update(len(batch))
-    model.train(was_training)
-    merged = {index: ids for part in gather_objects(outputs) for index, ids in part.items()}
-    return [merged[index] for index in range(len(sequences))]
+
+    def translate(batch: list[int]) -> list[list[int]]:
+        inputs = collate([{"input_ids": sequences[index]} for index in batch])
+        return _generate_batch(model, inputs, config, sampling)
+
+    lengths = [len(sequence) for sequence in sequences]
+    return batchwise(
+        model, lengths, translate, max_tokens=max_tokens, progress=progress, desc="translating", unit="sentence"
+    )
 
 
 def _generate_batch(

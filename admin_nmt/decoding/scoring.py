@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch
 from datasets import Dataset
 from torch import Tensor
-from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.batching import Seq2SeqCollator, generation_batches
-from ..distributed import gather_objects, rank_and_size
+from ..data.batching import Seq2SeqCollator
+from .batchwise import batchwise
 
 
 @torch.no_grad()
@@ -41,23 +40,15 @@ def score_pairs(
             positions.
     """
     lengths = _lengths(source_ids, target_ids, model.config.max_position_embeddings)
-    rank, size = rank_and_size()
-    batches = generation_batches(lengths, max_tokens)[rank::size]
     collate = Seq2SeqCollator(model.config.pad_token_id, model.config.decoder_start_token_id)
-    rows: dict[int, list[float]] = {}
-    was_training = model.training
-    model.eval()
-    hidden = not progress or rank > 0
-    with tqdm(total=sum(map(len, batches)), desc="scoring", unit="pair", leave=False, disable=hidden) as bar:
-        for batch in batches:
-            pairs = [{"input_ids": source_ids[index], "labels": target_ids[index]} for index in batch]
-            inputs = {name: tensor.to(model.device) for name, tensor in collate(pairs).items()}
-            for index, row in zip(batch.tolist(), token_log_probs(model, inputs).tolist(), strict=True):
-                rows[index] = row[: len(target_ids[index])]
-            bar.update(len(batch))
-    model.train(was_training)
-    merged = {index: row for part in gather_objects(rows) for index, row in part.items()}
-    return [merged[index] for index in range(len(lengths))]
+
+    def score(batch: list[int]) -> list[list[float]]:
+        pairs = [{"input_ids": source_ids[index], "labels": target_ids[index]} for index in batch]
+        inputs = {name: tensor.to(model.device) for name, tensor in collate(pairs).items()}
+        rows = token_log_probs(model, inputs).tolist()
+        return [row[: len(target_ids[index])] for index, row in zip(batch, rows, strict=True)]
+
+    return batchwise(model, lengths, score, max_tokens=max_tokens, progress=progress, desc="scoring", unit="pair")
 
 
 def encode_pairs(

@@ -111,6 +111,7 @@ class SyntheticFile(PartialFile):
             with complete.open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{_cell(pair['source'])}\t{_cell(pair['target'])}\n" for pair in kept)
             complete.replace(self.output)
+        self.file.close()  # Windows deletes no open file
         self.partial.unlink()
         self.record.unlink()
         self.is_finished = True

@@ -115,7 +115,7 @@ def dots(values: Sequence[float]) -> dict[str, Any]:
     return {"marker": ".", "markevery": alone} if alone else {}
 
 
-def divergence(run: Results) -> int | None:
+def diverged_at(run: Results) -> int | None:
     """The update at which a run diverged."""
     return run["diverged"]["update"] if run["status"] == "diverged" else None
 
@@ -139,7 +139,7 @@ def plot_systems(
             axes.plot(steps, middle, label=labelled(system, runs), **style, **dots(middle))
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
             for run in runs:
-                crosses |= mark_breaks(axes, *series(run["history"], name), style["color"], divergence(run))
+                crosses |= mark_breaks(axes, *series(run["history"], name), style["color"], diverged_at(run))
         if unigram is not None:
             axes.axhline(unigram, color="grey", linewidth=1, linestyle=":", label="word frequencies alone")
         axes.set(xlabel="updates", title=label)
@@ -182,7 +182,7 @@ def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path) -> None
             steps, values = series(results["history"], name)
             style, perplexities = line_style(index), [perplexity(value) for value in values]
             axes.plot(steps, perplexities, label=labelled(run, [results]), **style, **dots(perplexities))
-            crosses |= mark_breaks(axes, steps, perplexities, style["color"], divergence(results))
+            crosses |= mark_breaks(axes, steps, perplexities, style["color"], diverged_at(results))
         axes.set(xlabel="updates", title=label, yscale="log")
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="perplexity")

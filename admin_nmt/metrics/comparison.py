@@ -210,7 +210,7 @@ def _contrasts(
 
 
 def significance_metrics(language: str | None = None) -> dict[str, Metric]:
-    """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.scores.score`."""
+    """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.scores.corpus_scores`."""
     return {"BLEU": bleu_of(language), "chrF": CHRF(), "TER": TER()}
 
 

@@ -7,13 +7,14 @@ do not compare with these. Its alignments differ too, as it adds up the weights 
 search a stem match, of weight 0.6, counts for nothing and is left out where it would begin a chunk. Here it is a match.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 
 import snowballstemmer
 from babel import Locale
+
+from .languages import language_code
 
 BEAM = 40  # METEOR 1.5's
 
@@ -50,14 +51,6 @@ def corpus_meteor(
     precision, recall = matches / hypothesis_words, matches / reference_words
     mean = 10 * precision * recall / (recall + 9 * precision)
     return name, 100 * mean * (1 - 0.5 * (chunks / matches) ** 3)
-
-
-def language_code(language: str) -> str:
-    """The code without its region: "de" of "DE" and "de-AT"; raises ValueError where there is none, as in "German"."""
-    code = re.split("[-_]", language.lower())[0]
-    if not re.fullmatch("[a-z]{2,3}", code):
-        raise ValueError(f"language {language!r}: give the two-letter code, such as de")
-    return code
 
 
 def align(hypothesis: Sequence[str], reference: Sequence[str], keys: Keys) -> tuple[int, int]:

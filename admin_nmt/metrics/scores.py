@@ -1,6 +1,6 @@
 """Translation quality, in one place for training, evaluation, model cards and comparisons.
 
-`score` is what they all report: sacreBLEU's BLEU, chrF and TER on detokenised text, each with its signature.
+`corpus_scores` is what they all report: sacreBLEU's BLEU, chrF and TER on detokenised text, each with its signature.
 `tokenized_bleu` exists only to stand beside published numbers that were computed on tokenised text. `all_scores` adds
 it, METEOR and, where it is installed, COMET.
 """
@@ -15,13 +15,14 @@ from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
-from .meteor import corpus_meteor, language_code
+from .languages import language_code
+from .meteor import corpus_meteor
 
 Scores = dict[str, float | str]
 UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words
 
 
-def score(
+def corpus_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str | None = None, *, with_ter: bool = True
 ) -> Scores:
     """Corpus BLEU, chrF and TER of detokenised translations against raw references, as sacreBLEU's command gives them.
@@ -136,8 +137,9 @@ def all_scores(
         comet_model: a checkpoint file or a repository in the local cache, instead of COMET's default model.
 
     Returns:
-        What `score` gives; `tokenized_bleu` and `tokenized_lowercase_bleu`; METEOR under the name of its modules, such
-        as `meteor_exact_stem`; and, given sources, `comet` and `comet_model` where COMET and its model are installed.
+        What `corpus_scores` gives; `tokenized_bleu` and `tokenized_lowercase_bleu`; METEOR under the name of its
+        modules, such as `meteor_exact_stem`; and, given sources, `comet` and `comet_model` where COMET and its model
+        are installed.
 
     Raises:
         ValueError: the sentences are not paired, or there are none.
@@ -145,7 +147,7 @@ def all_scores(
     """
     if sources is not None and len(sources) != len(hypotheses):
         raise ValueError(f"{len(hypotheses)} hypotheses against {len(sources)} sources: give one source each")
-    scores = score(hypotheses, references, language)
+    scores = corpus_scores(hypotheses, references, language)
     for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True)):
         scores[name] = tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
     scores |= meteor(hypotheses, references, language)

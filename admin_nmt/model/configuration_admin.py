@@ -103,6 +103,7 @@ class AdminConfig(PreTrainedConfig):
         """Whether each layer reads a combination of all earlier ones (DLCL)."""
         return self.variant.startswith("dlcl_")
 
+    # `@strict` calls the methods named `validate_…`, in alphabetical order, when a configuration is made.
     def validate_choices(self) -> None:
         choices = {
             "variant": VARIANTS,

@@ -9,14 +9,25 @@ from torch import Tensor, nn
 from .configuration_admin import AdminConfig
 from .residual import LAYER_NORM_EPS
 
+WeightedSum = Callable[[Tensor, int], Tensor]  # of the output of layer l and, for l = `row`, all earlier ones
 
-class _Combine(torch.autograd.Function):
-    """x = Σ_{k≤l} w_k y_k over the rows of one buffer, of which this call writes row l.
+
+class _BufferedSum(torch.autograd.Function):
+    """x_l = Σ_{k≤l} w_lk y_k over the rows of one buffer, of which this call writes row l.
 
     Keeping the rows in one buffer makes the sum a single matrix-vector product. The backward pass runs from the last
-    combination to the first, because each takes the `order` of the one before as an input. Once the gradient of w is
-    known, row l is not needed any more and takes the gradient of x instead, so that the gradient of y_l, a sum over all
-    later combinations, is again one matrix-vector product and needs no buffer of its own.
+    sum to the first, because each takes the `order` of the one before as an input. Once the gradient of w_l is known,
+    row l is not needed any more and takes the gradient of x_l instead, so that the gradient of y_l, a sum over all
+    later x, is again one matrix-vector product and needs no buffer of its own. With ∂ for a gradient and L = 3:
+
+        forward:   l=0     l=1     l=2     l=3    backward:  l=3     l=2     l=1     l=0
+        row 0      y_0     y_0     y_0     y_0               y_0     y_0     y_0     ∂x_0
+        row 1              y_1     y_1     y_1               y_1     y_1     ∂x_1    ∂x_1
+        row 2                      y_2     y_2               y_2     ∂x_2    ∂x_2    ∂x_2
+        row 3                              y_3               ∂x_3    ∂x_3    ∂x_3    ∂x_3
+
+    Forward, x_l is read from rows 0 to l. Backward, ∂w_lk = ⟨y_k, ∂x_l⟩ is read from rows 0 to l before row l is
+    written, and ∂y_l = Σ_{m≥l} w_ml ∂x_m from rows l to L after that.
     """
 
     @staticmethod
@@ -83,55 +94,56 @@ class LayerHistory(nn.Module):
 
     def begin(self) -> Callable[[Tensor], Tensor]:
         """Return the function that maps a layer's output to the next layer's input, for one forward pass."""
-        combine = _stacked(self.weight) if torch.compiler.is_compiling() else _buffered(self.weight)
+        weighted_sum = _stacked(self.weight) if torch.compiler.is_compiling() else _buffered(self.weight)
         rows = iter(range(len(self.weight)))
-        return lambda y: self.combine(combine, y, next(rows))
+        return lambda y: self.layer_input(weighted_sum, y, next(rows))
 
-    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
+    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
+        """What layer l+1 reads, for l = `row`, given the output `y` of layer l."""
         raise NotImplementedError
 
 
 class PreNormHistory(LayerHistory):
     """Input of layer l+1 = Σ_{k≤l} W_k^{l+1} LN_k(y_k), Wang et al. 2019, eq. 8."""
 
-    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
-        return combine(self.normalize(y, row), row)
+    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
+        return weighted_sum(self.normalize(y, row), row)
 
 
 class PostNormHistory(LayerHistory):
     """Input of layer l+1 = LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k), Wang et al. 2019, eq. 9."""
 
-    def combine(self, combine: Callable[[Tensor, int], Tensor], y: Tensor, row: int) -> Tensor:
-        return self.normalize(combine(y, row), row)
+    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
+        return self.normalize(weighted_sum(y, row), row)
 
 
-def _stacked(weight: Tensor) -> Callable[[Tensor, int], Tensor]:
-    """The combination as the equation has it: plain, for tracing, and what the buffered one is tested against."""
+def _stacked(weight: Tensor) -> WeightedSum:
+    """The sum as the equation has it: plain, for tracing, and what the buffered one is tested against."""
     rows: list[Tensor] = []
 
-    def combine(y: Tensor, row: int) -> Tensor:
+    def stacked_sum(y: Tensor, row: int) -> Tensor:
         rows.append(y)
         with torch.autocast(y.device.type, enabled=False):
             stacked = torch.stack(rows)
             return torch.einsum("k,k...->...", weight[row, : row + 1].to(stacked.dtype), stacked)
 
-    return combine
+    return stacked_sum
 
 
-def _buffered(weight: Tensor) -> Callable[[Tensor, int], Tensor]:
-    """The combination on one buffer of shape [L+1, *y.shape], taken at the first call."""
+def _buffered(weight: Tensor) -> WeightedSum:
+    """The sum on one buffer of shape [L+1, *y.shape], taken at the first call."""
     state = {"next": len(weight) - 1}
     order = torch.zeros((), requires_grad=torch.is_grad_enabled())
     buffer: Tensor | None = None
 
-    def combine(y: Tensor, row: int) -> Tensor:
+    def buffered_sum(y: Tensor, row: int) -> Tensor:
         nonlocal buffer, order
         if buffer is None:
             buffer = y.new_empty(len(weight), *y.shape)
-        x, order = _Combine.apply(y, order, weight, row, buffer, state)
+        x, order = _BufferedSum.apply(y, order, weight, row, buffer, state)
         return x
 
-    return combine
+    return buffered_sum
 
 
 def layer_history(config: AdminConfig, layers: int) -> NoHistory | LayerHistory:

@@ -5,8 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IGNORED = -100
+IGNORED = -100  # a label at a position that has none
 CHUNK_ELEMENTS = 1 << 25  # logits that exist at a time, 128 MiB: fewer would touch the weights' gradient too often
+
+
+def shift_right(labels: Tensor, start: int, padding: int) -> Tensor:
+    """What the decoder reads to predict labels [B, T]: id `start` and all labels but the last, `padding` for none."""
+    shifted = labels.roll(1, dims=-1)
+    shifted[:, 0] = start
+    return shifted.masked_fill(shifted == IGNORED, padding)
 
 
 def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ size of the target vocabulary.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +33,10 @@ from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll
-from .omega import Stack, deepnorm_beta
+from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll, shift_right
+from .omega import SUBLAYERS, Stack, deepnorm_beta
 from .positions import SinusoidalPositions
-from .residual import LAYER_NORM_EPS, ScaledPostNorm, residual_block
+from .residual import LAYER_NORM_EPS, ScaledPostNorm, Sublayer, residual_block
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
 
@@ -53,6 +53,7 @@ class AdminLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int):
         super().__init__()
+        self.stack = stack
         ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
         gain = deepnorm_beta(config, stack) if config.variant == "deepnorm" else 1.0
         self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
@@ -65,6 +66,19 @@ class AdminLayer(GradientCheckpointingLayer):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.activation_dropout(self.activation_fn(self.fc1(x))))
+
+    def sublayers(self) -> list[Sublayer]:
+        """The sublayers in the order in which they run."""
+        linears = self.linears()
+        return [Sublayer(name, getattr(self, f"{name}_residual"), *linears[name]) for name in SUBLAYERS[self.stack]]
+
+    def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
+        """Of each sublayer the matrices that read its input x, and the one that makes its output."""
+        attention = self.self_attn
+        return {
+            "self_attn": ((attention.q_proj, attention.k_proj, attention.v_proj), attention.out_proj),
+            "ffn": ((self.fc1,), self.fc2),
+        }
 
 
 class AdminEncoderLayer(AdminLayer):
@@ -89,6 +103,9 @@ class AdminDecoderLayer(AdminLayer):
         super().__init__(config, "decoder", layer_idx)
         self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
         self.encoder_attn_residual = residual_block(config, "decoder")
+
+    def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
+        return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
 
     def forward(
         self,
@@ -195,6 +212,10 @@ class AdminStack(AdminPreTrainedModel):
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if final_norm else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
+
+    def sublayers(self) -> list[Sublayer]:
+        """The sublayers of all layers in the order in which they run."""
+        return [sublayer for layer in self.layers for sublayer in cast(AdminLayer, layer).sublayers()]
 
     def token_embeddings(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
@@ -386,11 +407,9 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift labels [B, T] one position to the right, behind `decoder_start_token_id`."""
-        shifted = labels.roll(1, dims=-1)
-        shifted[:, 0] = self.config.decoder_start_token_id
-        return shifted.masked_fill(shifted == IGNORED, self.config.pad_token_id)
+        return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
 
-    def score(self, states: Tensor) -> Tensor:
+    def compute_logits(self, states: Tensor) -> Tensor:
         """Logits [..., V] of decoder states [..., d]."""
         logits = self.lm_head(states)
         if self.excluded_token is not None:
@@ -447,7 +466,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         if labels is not None and self.training:
             loss, nll = self.compute_loss(outputs.last_hidden_state, labels, num_items_in_batch)
         else:
-            logits = self.score(outputs.last_hidden_state)
+            logits = self.compute_logits(outputs.last_hidden_state)
         if labels is not None and not self.training:
             nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
             loss = nll / num_target_tokens(labels)

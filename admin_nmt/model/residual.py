@@ -1,6 +1,7 @@
 """The residual block of each variant: LayerNorm, dropout and skip connection around a sublayer's function f."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from .configuration_admin import AdminConfig
 from .dropout import Dropout
 from .omega import Stack, initial_omega
 
-Sublayer = Callable[[Tensor], Tensor]
+Function = Callable[[Tensor], Tensor]
 LAYER_NORM_EPS = 1e-5
 
 
@@ -21,14 +22,14 @@ class PostNorm(nn.Module):
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+    def forward(self, x: Tensor, f: Function) -> Tensor:
         return self.layer_norm(x + self.dropout(f(x)))
 
 
 class PreNorm(PostNorm):
     """x_i = x_{i−1} + f_i(LN(x_{i−1})), Wang et al. 2019, eq. 4."""
 
-    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+    def forward(self, x: Tensor, f: Function) -> Tensor:
         return x + self.dropout(f(self.layer_norm(x)))
 
 
@@ -46,7 +47,7 @@ class ScaledPostNorm(PostNorm):
         # A frozen parameter would come back from `from_pretrained` as one that is trained.
         self.omega = nn.Parameter(omega) if config.train_omega and not is_first else nn.Buffer(omega)
 
-    def forward(self, x: Tensor, f: Sublayer) -> Tensor:
+    def forward(self, x: Tensor, f: Function) -> Tensor:
         y = self.dropout(f(x))
         return self.layer_norm(torch.addcmul(y.to(x.dtype), x, self.omega.to(x.dtype)))
 
@@ -56,3 +57,16 @@ def residual_block(config: AdminConfig, stack: Stack, is_first: bool = False) ->
     if config.has_omega:
         return ScaledPostNorm(config, stack, is_first)
     return PreNorm(config, stack) if config.normalizes_before else PostNorm(config, stack)
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A sublayer's modules by what they do: f(x) = output(…(readers(x))) in its residual block.
+
+    Keys and values of `encoder_attn` are no readers: they read the encoder's output, not x.
+    """
+
+    name: str
+    block: PostNorm
+    readers: tuple[nn.Linear, ...]
+    output: nn.Linear

@@ -8,15 +8,17 @@ order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from ..model.dlcl import NoHistory
 from ..model.loss import IGNORED
-from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ..profiling import layer_blocks, residual_blocks
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
+from ..model.residual import ScaledPostNorm
+from ..modes import evaluation_mode
+from ..profiling import residual_blocks
 
 Batch = Mapping[str, Tensor]
 ADAM_EPS = 1e-8
@@ -70,12 +72,12 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
     history = [branches[0]]
     for row, layer in enumerate(stack.layers):
         x = _combine(stack, history, row)
-        for block in layer_blocks(layer):
-            index += 1
+        for sublayer in cast(AdminLayer, layer).sublayers():
+            block, index = sublayer.block, index + 1
             if stack.config.normalizes_before:
                 x = x + branches[index]
             else:
-                skip = block.omega.double().square().mean().sqrt() if stack.config.has_omega else 1.0
+                skip = block.omega.double().square().mean().sqrt() if isinstance(block, ScaledPostNorm) else 1.0
                 x = _normalize(block.layer_norm, skip * x + branches[index])
             outputs.append(x / x.norm())
         history.append(x)
@@ -124,7 +126,7 @@ def updated(model: AdminForConditionalGeneration, batch: Batch, learning_rate: f
     """A copy whose sublayer matrices have taken Adam's first step on a batch: `learning_rate` · g / (|g| + 1e-8)."""
     changed = copy.deepcopy(model)
     changed.zero_grad()
-    with _evaluating(changed):
+    with evaluation_mode(changed):
         changed(**batch).loss.backward()
     with torch.no_grad():
         for weight in _matrices(changed):
@@ -148,7 +150,7 @@ def _stacks(model: AdminForConditionalGeneration) -> dict[str, AdminStack]:
 
 def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
     """What the two stacks put out, in evaluation mode."""
-    with _evaluating(model):
+    with evaluation_mode(model):
         outputs = model.model(
             batch["input_ids"],
             batch["attention_mask"],
@@ -156,13 +158,3 @@ def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Ten
             use_cache=False,
         )
     return {"encoder": outputs.encoder_last_hidden_state, "decoder": outputs.last_hidden_state}
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

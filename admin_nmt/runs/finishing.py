@@ -14,7 +14,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..averaging import average_checkpoints
 from ..exporting import ExportError, FoldingError, export_standard
-from ..metrics.scores import score, tokenized_bleu
+from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.checkpoints import complete_checkpoints
 from ..trainer.fsdp import load_weights
@@ -101,7 +101,7 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     seconds = time.perf_counter() - started
     for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
         (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    scores: dict[str, Any] = score(translations, references, language)
+    scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
     say(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")

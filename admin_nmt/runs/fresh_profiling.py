@@ -1,7 +1,6 @@
 """ω that a new model would start with, measured on text before any training."""
 
 import copy
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -11,11 +10,10 @@ from ..data.batching import Seq2SeqCollator
 from ..data.corpora import tokenize
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
+from ..model.omega import sublayer_names
 from ..model_folder import check_tokenizers, read_config
-from ..profiling import Mode, profile_omega
+from ..profiling import MODES, Mode, profile_omega
 from ..trainer.admin_trainer import random_pairs
-
-SUBLAYERS = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
 
 
 def profile_fresh_model(
@@ -39,7 +37,8 @@ def profile_fresh_model(
     if not isinstance(config, AdminConfig):
         raise ValueError(f"{folder}: is a {config.model_type} model, which has no ω to profile")
     tokenizers = check_tokenizers(folder, config)
-    config.omega_rule, config.omega_profiled = "profile" if mode == "unit" else "profile_reference", False
+    config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
+    config.omega_profiled = False
     data = tokenize(pairs, *tokenizers, max_length=config.max_position_embeddings)
     chosen = data[random_pairs(data, max_tokens, seed)]
     rows = [
@@ -50,10 +49,4 @@ def profile_fresh_model(
         torch.manual_seed(seed)
         model = AdminForConditionalGeneration(config)
     omega = profile_omega(model, Seq2SeqCollator(config.pad_token_id)(rows), mode)
-    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
-    names = [
-        f"{stack} {layer} {sublayer}"
-        for stack in SUBLAYERS
-        for layer, sublayer in product(range(layers[stack]), SUBLAYERS[stack])
-    ]
-    return model, dict(zip(names, [*omega["encoder"], *omega["decoder"]], strict=True))
+    return model, dict(zip(sublayer_names(config), [*omega["encoder"], *omega["decoder"]], strict=True))

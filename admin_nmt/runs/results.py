@@ -2,9 +2,9 @@
 
 import json
 import platform
-import resource
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,9 @@ from ..trainer.divergence import DivergedError
 from ..trainer.evaluation import pair_lengths
 from ..trainer.fsdp import whole
 from .recipe import Prepared, Recipe
+
+with suppress(ImportError):  # Windows has none
+    import resource
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
 SHAPE = (
@@ -90,9 +93,11 @@ def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU's tensors, or of the whole process on a CPU."""
+    """Bytes: of the GPU's tensors, or of the whole process on a CPU; 0 where the system does not tell (Windows)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -20,7 +20,7 @@ from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_m
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..model.loss import LabelSmoothedLoss
-from ..profiling import Mode, profile_omega
+from ..profiling import MODES, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import AdminTrainingArguments, optimizer_settings
@@ -30,7 +30,6 @@ from .divergence import DivergenceGuard, diverged
 from .evaluation import pair_lengths, validation_scores
 from .fsdp import ShardingTrainer
 
-PROFILING_MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
 NEVER_DECAYED = (".omega", "history.weight")
 
 
@@ -159,7 +158,7 @@ class AdminTrainer(ShardingTrainer):
         indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
         # Not yet on the device of the training where FSDP or DeepSpeed will bring it there.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
-        profile_omega(model, batch, mode=PROFILING_MODES[model.config.omega_rule])
+        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
         """Counts the target tokens of an update on the way."""
@@ -253,7 +252,7 @@ def is_profiling_wanted(config: PreTrainedConfig) -> bool:
     """
     if getattr(config, "variant", None) != "admin" or config.name_or_path:
         return False
-    return config.omega_rule in PROFILING_MODES and not config.omega_profiled
+    return config.omega_rule in MODES and not config.omega_profiled
 
 
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:

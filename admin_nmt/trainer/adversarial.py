@@ -21,7 +21,7 @@ from .arguments import AdminTrainingArguments
 PROJECTION_EPSILON = 1e-6
 
 
-def divergence(logits: Tensor, others: Tensor) -> Tensor:
+def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
     """KL(p ‖ q), summed over the tokens, of the distributions of two tensors of logits [N, V]."""
     return F.kl_div(others.log_softmax(-1), logits.log_softmax(-1), reduction="sum", log_target=True)
 
@@ -80,11 +80,11 @@ class AdversarialTrainer(AdminTrainer):
         logits = outputs.logits[kept].float()
         with same_dropout(noise.device):
             probe = noise.requires_grad_()
-            change = divergence(logits.detach(), logits_at(embeddings.detach() + probe))
+            change = kl_divergence(logits.detach(), logits_at(embeddings.detach() + probe))
             (gradient,) = torch.autograd.grad(change, probe)
         delta = noise.detach() + self.args.adversarial_step * project(gradient)
         perturbed = logits_at(embeddings + delta)
-        penalty = divergence(logits, perturbed) + divergence(perturbed, logits)
+        penalty = kl_divergence(logits, perturbed) + kl_divergence(perturbed, logits)
         items = kept.sum() if num_items_in_batch is None else num_items_in_batch / self._loss_scale()
         loss = loss + self.args.adversarial_weight * penalty / items
         return (loss, outputs) if return_outputs else loss

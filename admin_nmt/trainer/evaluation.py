@@ -11,7 +11,7 @@ from ..data.corpora import tokenize
 from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
-from ..metrics.scores import score, tokenized_bleu
+from ..metrics.scores import corpus_scores, tokenized_bleu
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments
@@ -59,12 +59,12 @@ def translation_scores(
         options: passed to `generate_ids`.
 
     Returns:
-        What `admin_nmt.metrics.scores.score` gives without TER, which costs too much for every evaluation; the same
-        on every process.
+        What `admin_nmt.metrics.scores.corpus_scores` gives without TER, which costs too much for every evaluation; the
+        same on every process.
     """
     ids = generate_ids(model, dataset["input_ids"][:], **options)
     translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return score(translations, dataset["target"][:], language, with_ter=False)
+    return corpus_scores(translations, dataset["target"][:], language, with_ter=False)
 
 
 def validation_scores(
@@ -116,7 +116,7 @@ def evaluate_translator(
         `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
     """
     translations, references = translator.translate(pairs["source"][:], progress=progress), pairs["target"][:]
-    results: dict[str, Any] = score(translations, references, language)
+    results: dict[str, Any] = corpus_scores(translations, references, language)
     results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     results["sentences"] = len(pairs)
     positions = translator.model.config.max_position_embeddings

@@ -1,6 +1,8 @@
 """A translation of a file that is stopped anywhere and started again gives the file of one that was not."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,9 +154,29 @@ def test_a_shortened_file_is_refused(tmp_path):
         run(tmp_path / "out", LINES)
 
 
-def test_a_second_process_is_refused(tmp_path):
-    with PartialFile(tmp_path / "out", SETTINGS), pytest.raises(ValueError, match="written by another process"):
-        run(tmp_path / "out", LINES)
+WRITER = """
+import sys
+from admin_nmt.decoding.file_translation import PartialFile
+with PartialFile(sys.argv[1], {}):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ends", ["closes", "killed"])
+def test_a_second_process_is_refused(tmp_path, ends):
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"open\n"
+        with pytest.raises(ValueError, match=r"out\.partial is being written by another process"):
+            run(tmp_path / "out", LINES)
+        assert leftovers(tmp_path) == ["out.partial", "out.partial.json", "out.partial.lock"]
+        if ends == "killed":
+            process.kill()
+    assert leftovers(tmp_path) == ([] if ends == "closes" else ["out.partial", "out.partial.json", "out.partial.lock"])
+    run(tmp_path / "out", LINES)
+    assert leftovers(tmp_path) == ["out"]
 
 
 def test_an_older_output_stays_until_the_end(tmp_path):
@@ -168,8 +190,9 @@ def test_an_older_output_stays_until_the_end(tmp_path):
 
 
 def test_no_folder_for_the_output(tmp_path):
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"there is no such folder; create it first: .*absent"):
         run(tmp_path / "absent" / "out", LINES)
+    assert leftovers(tmp_path) == []
 
 
 def test_line_breaks_in_a_translation_shift_nothing(tmp_path):

@@ -28,7 +28,7 @@ from admin_nmt.metrics.comparison import (
     word_accuracy,
     word_frequencies,
 )
-from admin_nmt.metrics.scores import score
+from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 LINES = 200
@@ -91,7 +91,7 @@ def test_few_lines_are_never_significant(references):
 
 
 def test_tests_score_as_metrics_do(good, shuffled, references):
-    expected = score(shuffled, references)
+    expected = corpus_scores(shuffled, references)
     for name, metric in significance_metrics().items():
         differences, signature = paired_bootstrap({"good": good, "shuffled": shuffled}, references, metric)
         assert differences["shuffled"].score == pytest.approx(expected[name.lower()], abs=1e-9)
@@ -153,11 +153,11 @@ def test_bleu_by_length_is_bleu_of_the_sentences_of_a_bucket(good, references):
     short = [index for index, line in enumerate(references) if len(bleu.tokenizer(line).split()) < 8]
     assert 0 < len(short) < LINES
     assert buckets.counts == [len(short), LINES - len(short), 0]
-    expected = score([good[i] for i in short], [references[i] for i in short])["bleu"]
+    expected = corpus_scores([good[i] for i in short], [references[i] for i in short])["bleu"]
     assert buckets.values["good"][0] == pytest.approx(expected)
     assert buckets.values["good"][2] is None
     (whole,) = bleu_by_length({"good": good}, references, bleu, (500,)).values["good"][:1]
-    assert whole == pytest.approx(score(good, references)["bleu"])
+    assert whole == pytest.approx(corpus_scores(good, references)["bleu"])
 
 
 def test_ngrams_that_one_system_gets_right_more_often():

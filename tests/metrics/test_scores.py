@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from admin_nmt.metrics.scores import all_scores, check_language, meteor, moses_tokenize, score, tokenized_bleu
+from admin_nmt.metrics.scores import all_scores, check_language, corpus_scores, meteor, moses_tokenize, tokenized_bleu
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -56,7 +56,7 @@ def command_line_scores(folder, hypotheses, references):
 
 
 def assert_equals_command_line(folder, hypotheses, references):
-    ours = score(hypotheses, references)
+    ours = corpus_scores(hypotheses, references)
     assert len(ours) == 6
     for theirs, name in zip(command_line_scores(folder, hypotheses, references), ("bleu", "chrf", "ter"), strict=True):
         assert ours[name] == pytest.approx(theirs["score"], abs=1e-8)
@@ -90,30 +90,30 @@ def test_score_equals_sacrebleu_command_line_on_multi30k(tmp_path, shared):
 
 
 def test_score_without_ter_is_the_same_but_for_it():
-    whole, quick = score(HYPOTHESES, REFERENCES), score(HYPOTHESES, REFERENCES, with_ter=False)
+    whole, quick = corpus_scores(HYPOTHESES, REFERENCES), corpus_scores(HYPOTHESES, REFERENCES, with_ter=False)
     assert list(quick) == ["bleu", "bleu_signature", "chrf", "chrf_signature"]
     assert whole == quick | {name: whole[name] for name in ("ter", "ter_signature")}
 
 
 def test_ter_counts_a_moved_block_once():
     words = ["a b c d e f g h", "d e f g h a b c"]
-    assert score(words[:1], words[1:])["ter"] == pytest.approx(100 / 8)
-    assert score(words, words)["ter"] == 0
+    assert corpus_scores(words[:1], words[1:])["ter"] == pytest.approx(100 / 8)
+    assert corpus_scores(words, words)["ter"] == 0
 
 
 def test_score_is_cased_and_of_raw_text():
-    assert score(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
-    assert score([s.lower() for s in REFERENCES], REFERENCES)["bleu"] < 90
-    assert "|case:mixed|" in score(HYPOTHESES, REFERENCES)["bleu_signature"]
+    assert corpus_scores(REFERENCES, REFERENCES)["bleu"] == pytest.approx(100)
+    assert corpus_scores([s.lower() for s in REFERENCES], REFERENCES)["bleu"] < 90
+    assert "|case:mixed|" in corpus_scores(HYPOTHESES, REFERENCES)["bleu_signature"]
 
 
 def test_score_takes_the_tokeniser_of_the_language():
     hypotheses, references = ["我喜欢读书和写字。"], ["我喜欢看书和写字。"]
-    chinese = score(hypotheses, references, "zh")
+    chinese = corpus_scores(hypotheses, references, "zh")
     assert "|tok:zh|" in chinese["bleu_signature"]
-    assert score(HYPOTHESES, REFERENCES, "de") == score(HYPOTHESES, REFERENCES)
-    assert chinese["bleu"] > score(hypotheses, references)["bleu"]
-    assert score(hypotheses, references, "zh-CN") == chinese
+    assert corpus_scores(HYPOTHESES, REFERENCES, "de") == corpus_scores(HYPOTHESES, REFERENCES)
+    assert chinese["bleu"] > corpus_scores(hypotheses, references)["bleu"]
+    assert corpus_scores(hypotheses, references, "zh-CN") == chinese
 
 
 def test_text_without_spaces_has_words_too():
@@ -134,7 +134,7 @@ def test_what_is_no_language_code_is_refused(use, language):
 @pytest.mark.parametrize("language", ["ja", "ko"])
 def test_a_tokeniser_that_is_not_installed_is_named_with_its_remedy(monkeypatch, language):
     monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{language}_mecab.MeCab", None)
-    for use in (check_language, lambda code: score(["a"], ["a"], code)):
+    for use in (check_language, lambda code: corpus_scores(["a"], ["a"], code)):
         with pytest.raises(ImportError, match=rf"pip install 'sacrebleu\[{language}\]'"):
             use(language)
     check_language("de")
@@ -209,7 +209,7 @@ def test_tokenized_bleu_is_multi_bleu_on_multi30k(shared):
 def test_all_scores_are_each_score_under_its_name(monkeypatch):
     monkeypatch.setenv("PATH", "")  # no COMET
     scores = all_scores(HYPOTHESES, REFERENCES, "de", sources=HYPOTHESES)
-    expected = score(HYPOTHESES, REFERENCES, "de") | meteor(HYPOTHESES, REFERENCES, "de")
+    expected = corpus_scores(HYPOTHESES, REFERENCES, "de") | meteor(HYPOTHESES, REFERENCES, "de")
     expected["tokenized_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de", lowercase=False)
     expected["tokenized_lowercase_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de")
     assert scores == expected
@@ -222,7 +222,9 @@ def test_meteor_reads_words_as_moses_splits_them():
     assert meteor(["Das Haus."], ["das Häuser."], "de") == {"meteor_exact_stem": pytest.approx(100 * (1 - 0.5 / 27))}
 
 
-@pytest.mark.parametrize("measure", [score, lambda h, r: tokenized_bleu(h, r, "de"), lambda h, r: meteor(h, r, "de")])
+@pytest.mark.parametrize(
+    "measure", [corpus_scores, lambda h, r: tokenized_bleu(h, r, "de"), lambda h, r: meteor(h, r, "de")]
+)
 def test_unpaired_or_no_sentences_are_refused(measure):
     with pytest.raises(ValueError, match="2 hypotheses against 1 references"):
         measure(["a", "b"], ["a"])

@@ -1,4 +1,4 @@
-"""DLCL: the buffered combination, its special cases, and what it costs."""
+"""DLCL: the buffered sum, its special cases, and what it costs."""
 
 import pytest
 import torch

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import layer_norm
 
 from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.model.omega import sublayer_names
 from admin_nmt.model.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
 
 BLOCKS = {
@@ -90,3 +91,37 @@ def test_trained_omega_leaves_out_the_first_sublayer_of_each_stack(tiny_model):
     trained = {name for name, _ in model.named_parameters() if name.endswith("omega")}
     assert constant == {f"model.{stack}.layers.0.self_attn_residual.omega" for stack in ("encoder", "decoder")}
     assert len(trained) == 3 * 2 + 2 * 3 - 2
+
+
+@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
+def test_sublayers_are_listed_as_they_run(tiny_model, batch, variant):
+    """In order, each with the matrices that read its input and the one that makes its output."""
+    model = tiny_model(variant=variant)
+    names = {module: name for name, module in model.named_modules()}
+    sublayers = model.model.encoder.sublayers() + model.model.decoder.sublayers()
+    ran, calls = [], {}  # blocks in order, with x and f(x); inputs and output of every matrix
+
+    def observe(block, args):
+        def f(x):
+            ran.append((block, x, args[1](x)))
+            return ran[-1][2]
+
+        return args[0], f
+
+    for sublayer in sublayers:
+        sublayer.block.register_forward_pre_hook(observe)
+    for module in names:
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda module, args, output: calls.update({module: (args[0], output)}))
+    model(**batch)
+
+    assert [sublayer.block for sublayer in sublayers] == [block for block, _, _ in ran]
+    expected = [name.split() for name in sublayer_names(model.config)]
+    assert [names[block] for block, _, _ in ran] == [f"model.{s}.layers.{i}.{name}_residual" for s, i, name in expected]
+    assert [sublayer.name for sublayer in sublayers] == [name for _, _, name in expected]
+    for sublayer, (_, x, output) in zip(sublayers, ran, strict=True):
+        assert all(torch.equal(calls[reader][0], x) for reader in sublayer.readers)
+        assert torch.equal(calls[sublayer.output][1], output)
+    listed = {matrix for sublayer in sublayers for matrix in (*sublayer.readers, sublayer.output)}
+    others = {names[matrix].split(".", 4)[-1] for matrix in calls.keys() - listed}
+    assert others == {"encoder_attn.k_proj", "encoder_attn.v_proj", "lm_head"}

@@ -15,7 +15,7 @@ from matplotlib import image
 
 import compare
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.metrics.scores import score
+from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked
 from cli import ANEW, run
 
@@ -85,7 +85,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def test_the_tables_hold_the_scores_and_the_tests(report, folder):
     lines = {name: (folder / name).read_text().splitlines() for name in ("runs/a/test.hyp", "perfect.txt")}
     rows = {(row["system"], row["metric"]): row for row in read_csv(report / "scores.csv")}
-    expected = score(lines["runs/a/test.hyp"], lines["perfect.txt"])
+    expected = corpus_scores(lines["runs/a/test.hyp"], lines["perfect.txt"])
     for metric in ("BLEU", "chrF", "TER"):
         assert float(rows["a", metric]["score"]) == pytest.approx(expected[metric.lower()], abs=1e-9)
         assert float(rows["again", metric]["p"]) == 1

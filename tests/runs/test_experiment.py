@@ -16,10 +16,11 @@ import yaml
 from datasets import Dataset, concatenate_datasets
 
 from admin_nmt import AdminConfig
+from admin_nmt.data.arrow_steps import available_cores
 from admin_nmt.reports.tables import line_of, spread, write_tables
 from admin_nmt.runs.grids import Grid, load_grid
 from admin_nmt.runs.unigram import target_counts, unigram_nll
-from experiment import cores, run_all
+from experiment import run_all
 
 TRAINING = Path(__file__).parents[2] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
@@ -175,7 +176,7 @@ def test_runs_that_ended_are_left_alone(grid, launch):
     run_all(grid, pending(grid), 2, launch)
     assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
     first = next(grid.runs()).folder
-    assert int((first / "threads").read_text()) == max(1, cores() // 2)
+    assert int((first / "threads").read_text()) == max(1, available_cores() // 2)
     (first / "results.json").unlink()
     assert [run.folder for run in pending(grid)] == [first]
 

@@ -16,7 +16,7 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator, TokenBatchSampler
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
-from admin_nmt.metrics.scores import score
+from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.profiling import profile_omega
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, evaluation
@@ -266,7 +266,7 @@ def tokenizer():
 def test_translations_are_scored_as_plain_text(tiny_model, arguments, tokenizer):
     model, data = tiny_model(vocab_size=len(tokenizer)), text_pairs(tokenizer, 6)
     ids = generate_ids(model, data["input_ids"][:4], num_beams=2, length_penalty=0.6)
-    expected = score(tokenizer.batch_decode(ids, skip_special_tokens=True), data["target"][:4], with_ter=False)
+    expected = corpus_scores(tokenizer.batch_decode(ids, skip_special_tokens=True), data["target"][:4], with_ter=False)
     args = arguments(eval_bleu=True, generation_length_penalty=0.6, eval_bleu_sentences=4)
     metrics = AdminTrainer(model, args, eval_dataset=data, processing_class=tokenizer).evaluate()
     assert {name: metrics[f"eval_{name}"] for name in expected} == expected

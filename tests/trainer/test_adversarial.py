@@ -12,7 +12,7 @@ from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.exporting import standard_model
 from admin_nmt.folding import fold_omega
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.adversarial import AdversarialTrainer, divergence, project
+from admin_nmt.trainer.adversarial import AdversarialTrainer, kl_divergence, project
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 
 PAD = 98
@@ -112,7 +112,7 @@ def test_the_perturbation_is_worse_than_chance(new_trainer):
     p = logits_at(model, x, embeddings)[kept]
     for _ in range(5):
         q = logits_at(model, x, embeddings + STEP * (2 * torch.rand_like(embeddings) - 1))[kept]
-        assert worst > 1.5 * float(divergence(p, q) + divergence(q, p))
+        assert worst > 1.5 * float(kl_divergence(p, q) + kl_divergence(q, p))
 
 
 @torch.no_grad()

@@ -1,0 +1,44 @@
+"""One skeleton for whatever a model computes of many sentences: batches of similar length, shared among processes."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from ..data.batching import generation_batches
+from ..distributed import gather_objects, rank_and_size
+from ..modes import evaluation_mode
+
+T = TypeVar("T")
+
+
+def batchwise(
+    model: PreTrainedModel,
+    lengths: Sequence[int],
+    compute: Callable[[list[int]], Sequence[T]],
+    *,
+    max_tokens: int,
+    progress: bool,
+    desc: str,
+    unit: str,
+) -> list[T]:
+    """What `compute` gives for every sentence, in their order, on every process; the model is in evaluation mode.
+
+    Args:
+        lengths: tokens of every sentence, which batches are made by.
+        compute: maps the indices of a batch to one result each; every process calls it for its share of the batches.
+        max_tokens: budget of a batch: sentences times the longest.
+        progress: show a progress bar on the first process; desc, unit: what it calls the work and a sentence.
+    """
+    rank, size = rank_and_size()
+    batches = [batch.tolist() for batch in generation_batches(lengths, max_tokens)[rank::size]]
+    results: dict[int, T] = {}
+    hidden = not progress or rank > 0
+    bar = tqdm(total=sum(map(len, batches)), desc=desc, unit=unit, leave=False, disable=hidden)
+    with evaluation_mode(model), bar:
+        for batch in batches:
+            results.update(zip(batch, compute(batch), strict=True))
+            bar.update(len(batch))
+    merged = {index: result for part in gather_objects(results) for index, result in part.items()}
+    return [merged[index] for index in range(len(lengths))]
