@@ -139,7 +139,7 @@ def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "") -> 
 
 
 def draw_speed(inputs: Sequence[Path], output: Path, measure: Callable[[], dict[str, Any]] | None = None) -> None:
-    """Draw the speed by depth, of the JSON of earlier measurements or of what `measure` finds, left beside the figure."""
+    """Draw the speed by depth, of earlier measurements or of what `measure` finds, which is left beside the figure."""
     if bool(measure) == bool(inputs):
         raise ValueError("speed: give either a JSON of earlier measurements or --measure")
     if len(inputs) > 1:
