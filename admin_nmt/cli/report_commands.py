@@ -120,10 +120,10 @@ def analyse_depth(
 ) -> None:
     """Show why post-LN fails when it is deep.
 
-    And why ADMIN does not: new models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share
-    of each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves
-    when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4). No training, no data;
-    minutes on one core.
+    And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
+    the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
+    encoder's output moves when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4).
+    No training, no data; minutes on one core.
 
     \b
     admin-nmt analyse-depth --output model_cards/depth-analysis

@@ -121,7 +121,7 @@ def recipe(
         width = max(map(len, known), default=0)
         print("\n".join(f"{stem:{width}}  {summary(path)}" for stem, path in known.items()))
     elif name not in known:
-        raise ValueError(f"{name}: no recipe of that name comes with the package, which has {', '.join(known)}")
+        raise ValueError(f"{name}: no recipe of that name comes with the package; `admin-nmt recipe --list` lists them")
     else:
         print(known[name].read_text(encoding="utf-8"), end="")
 

@@ -27,9 +27,8 @@ def find_file(name: str, kind: str) -> Path:
         return known[name]
     if path.suffix in (".yaml", ".yml"):
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
-    raise ValueError(
-        f"{name}: is no file, and no {kind[:-1]} of that name comes with the package, which has {', '.join(known)}"
-    )
+    hint = "`admin-nmt recipe --list` lists them" if kind == "recipes" else f"there are {', '.join(known)}"
+    raise ValueError(f"{name}: is no file, and no {kind[:-1]} of that name comes with the package; {hint}")
 
 
 def summary(path: Path) -> str:
