@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -30,7 +29,7 @@ class WithOverrides(TyperCommand):
                 continue
             name, equals, value = text.partition("=")
             if not equals and (value := next(given, "--")).startswith("--"):
-                raise click.UsageError(f"Option '{name}' requires an argument.", ctx)
+                raise typer.BadParameter("needs a value", ctx=ctx, param_hint=f"'{name}'")
             overrides += [name, value]
         ctx.meta["overrides"] = overrides
         return super().parse_args(ctx, rest)

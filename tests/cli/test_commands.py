@@ -99,12 +99,12 @@ def test_wrong_usage_is_2():
         ("train", "Missing argument 'RECIPE'"),
         ("train x.yaml --max_steps 3", "No such option: --max_steps"),
         ("train x.yaml --output-dir runs/x", "No such option: --output-dir"),
-        ("train x.yaml --training.max_steps", "Option '--training.max_steps' requires an argument"),
-        ("train x.yaml --training.max_steps --output_dir x", "Option '--training.max_steps' requires an argument"),
+        ("train x.yaml --training.max_steps", "Invalid value for '--training.max_steps': needs a value"),
+        ("train x.yaml --training.max_steps --output_dir x", "Invalid value for '--training.max_steps': needs a value"),
         ("train x.yaml y.yaml", "unexpected extra argument"),
-        ("prepare x.yaml --num-proc many", "'many' is not a valid int"),
-        ("prepare x.yaml --num-proc 0", "0 is not in the range"),
-        ("experiment x.yaml --jobs 0", "0 is not in the range"),
+        ("prepare x.yaml --num-proc many", "should be a valid integer"),
+        ("prepare x.yaml --num-proc 0", "should be greater than or equal to 1"),
+        ("experiment x.yaml --jobs 0", "should be greater than or equal to 1"),
         ("memory", "give recipes, or --verify"),
         ("memory x.yaml --verify", "give recipes, or --verify"),
         ("recipe", "give the name of a recipe, or --list"),
@@ -112,7 +112,10 @@ def test_wrong_usage_is_2():
         ("plot curves x", "Missing option '--output'"),
         ("publish runs/x", "Missing option '--repo'"),
         ("synthesize model --input a --generates source --output out.txt", "give a name that ends in .tsv"),
-        ("synthesize model --input a --generates source --output out.tsv --chunk 0", "0 is not in the range"),
+        (
+            "synthesize model --input a --generates source --output out.tsv --chunk 0",
+            "should be greater than or equal to 1",
+        ),
         ("benchmark training", "Missing option '--data'"),
         ("nonsense", "No such command 'nonsense'"),
     ],
@@ -128,7 +131,8 @@ import sys
 from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 commands = ["--help", "train --help", "translate", "translate m --nonsense", "translate m --num-beams 0"]
-commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory", "benchmark parts --x"]
+commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory"]
+commands += ["benchmark parts --nonsense"]
 print(*(CliRunner().invoke(app, command.split()).exit_code for command in commands))
 print(*sys.modules)
 """
