@@ -216,7 +216,8 @@ def run_translation_benchmark(args: TranslationBenchmark) -> None:
             steps = None if name == model else args.steps
             case = Case(str(folder), cache, part, args.num_beams, steps, args.max_tokens, args.threads)
             alone(translations, SYSTEMS[-1], Case(**vars(case) | {"sentences": part[:1]}))  # converts the model
-            runs = facts["runs"][title(name, folder)] = {system: [] for system in SYSTEMS}
+            runs: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
+            facts["runs"][title(name, folder)] = runs
             for number in range(args.rounds):
                 for system in SYSTEMS:
                     runs[system].append(alone(measure, system, case))

@@ -8,6 +8,7 @@ The commands import the library when they run, so that help and usage errors com
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -57,9 +58,13 @@ def settings(show_version: Annotated[bool, typer.Option("--version", help="Print
         raise typer.Exit()
 
 
-for command in (run_commands.train, run_commands.prepare, run_commands.memory, run_commands.experiment):
-    app.command(cls=WithOverrides)(command)
-for command in (
+ON_RECIPES: list[Callable[..., None]] = [
+    run_commands.train,
+    run_commands.prepare,
+    run_commands.memory,
+    run_commands.experiment,
+]
+OTHERS: list[Callable[..., None]] = [
     run_commands.recipe,
     decoding_commands.translate,
     decoding_commands.score,
@@ -73,11 +78,14 @@ for command in (
     model_commands.fold,
     model_commands.export,
     model_commands.average,
-):
+    model_commands.convert_fairseq,
+    model_commands.card,
+    model_commands.publish,
+]
+for command in ON_RECIPES:
+    app.command(cls=WithOverrides)(command)
+for command in OTHERS:
     app.command()(command)
-app.command("convert-fairseq")(model_commands.convert_fairseq_checkpoint)
-app.command()(model_commands.card)
-app.command()(model_commands.publish)
 app.add_typer(benchmark, name="benchmark")
 
 

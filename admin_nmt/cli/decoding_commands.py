@@ -221,8 +221,8 @@ def synthesize(
     from ..runs.pair_synthesis import search_options, write_synthetic_pairs
 
     quiet()
-    beam = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}
-    drawing = {"seed": seed, "top_k": top_k, "temperature": temperature}
+    beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}
+    drawing: dict[str, Any] = {"seed": seed, "top_k": top_k, "temperature": temperature}
     options = search_options(method, backend=backend, **beam, **drawing)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     write_synthetic_pairs(model, input, output, generates, options, filters=filters, chunk=chunk, max_tokens=max_tokens)

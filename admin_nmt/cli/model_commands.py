@@ -83,7 +83,7 @@ def export(model: Model, out: New) -> None:
     export_standard(load_admin_model(folder), source, out, target)
 
 
-def convert_fairseq_checkpoint(
+def convert_fairseq(
     checkpoint: Annotated[Path, typer.Argument(help="File that fairseq wrote.", show_default=False)],
     out: New,
     dicts: Annotated[list[Path], typer.Option(help="dict.txt of both sides, or twice: source, then target.")],

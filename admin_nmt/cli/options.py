@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-OVERRIDE = re.compile(r"--([a-z_]+(\.\w+)+|output_dir|languages)(=.*)?", re.DOTALL)
+SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
+OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)})(\.\w+)*(=.*)?", re.DOTALL)
 
 
 class WithOverrides(TyperCommand):

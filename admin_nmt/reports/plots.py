@@ -110,7 +110,7 @@ FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
         lambda folder: flat(run := results(folder)) | {"line": line(run)},
         lambda rows, title, path: plot_depths([*rows.values()], title, path),
     ),
-    "dlcl": (load, lambda models, title, path: plot_history_weights(*models.values(), path)),
+    "dlcl": (load, lambda models, title, path: plot_history_weights(next(iter(models.values())), path)),
     "omega": (load_with_omega, lambda models, title, path: plot_omega(models, path)),
     "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path: plot_sizes(sizes, path)),
 }

@@ -21,7 +21,9 @@ class ReportOmega(TrainerCallback):
 
     def on_train_begin(self, *args: Any, model: AdminForConditionalGeneration, **kwargs: Any) -> None:
         facts = omega_facts(model)
-        for stack in ("encoder", "decoder") if facts else ():
+        if facts is None:
+            return
+        for stack in ("encoder", "decoder"):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
             shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
             say(f"      ω ({facts['origin']}), {stack}: {shown}")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from errno import ENOSPC
 from pathlib import Path
 from subprocess import PIPE
@@ -17,10 +18,12 @@ import torch
 from safetensors import SafetensorError
 from toy import random_texts, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM
+from typer.core import TyperArgument
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app
+from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.corpora import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
@@ -28,6 +31,7 @@ from admin_nmt.folding import fold_omega
 from admin_nmt.model_folder import read_config
 from admin_nmt.model_info import export_outlook, omega_tensors
 from admin_nmt.profiling import residual_blocks
+from admin_nmt.runs.recipe import Recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.evaluation import evaluate_translator
 from admin_nmt.user_errors import describe
@@ -99,6 +103,7 @@ def test_wrong_usage_is_2():
         ("train", "Missing argument 'RECIPE'"),
         ("train x.yaml --max_steps 3", "No such option: --max_steps"),
         ("train x.yaml --output-dir runs/x", "No such option: --output-dir"),
+        ("train x.yaml --trainin.max_steps 3", "No such option: --trainin.max_steps"),
         ("train x.yaml --training.max_steps", "Invalid value for '--training.max_steps': needs a value"),
         ("train x.yaml --training.max_steps --output_dir x", "Invalid value for '--training.max_steps': needs a value"),
         ("train x.yaml y.yaml", "unexpected extra argument"),
@@ -122,6 +127,17 @@ def test_wrong_usage_is_2():
 )
 def test_wrong_usage_is_told(arguments, message):
     assert message in " ".join(invoke(*arguments.split(), code=2).stderr.split())
+
+
+def test_fields_of_a_recipe_are_options():
+    """Of sections or whole sections, anywhere on the line, with a space or =."""
+    assert set(SECTIONS) == {field.name for field in fields(Recipe)}
+    command = WithOverrides("train", params=[TyperArgument(param_decls=["recipe"])])
+    line = ["--training.max_steps", "-1", "x.yaml", "--output_dir=runs/x", "--data", "{builtin: phrasebook}"]
+    context = command.make_context("train", line)
+    assert context.params == {"recipe": "x.yaml"}
+    given = ["--training.max_steps", "-1", "--output_dir", "runs/x", "--data", "{builtin: phrasebook}"]
+    assert context.meta["overrides"] == given
 
 
 def test_help_and_wrong_usage_load_nothing_heavy():

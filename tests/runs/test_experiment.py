@@ -106,7 +106,7 @@ def told(run) -> str:
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
 def test_every_system_of_the_grids_is_a_recipe(path):
     grid = load_grid(path)
-    assert f"training/grids/{path.name}" in path.read_text()
+    assert f"admin-nmt experiment {path.stem} " in path.read_text()
     assert grid.output_dir == Path("runs/grids") / path.stem
     configurations = set()
     for system in grid.systems:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -83,7 +84,7 @@ def test_recipes_name_fields_that_exist(path):
     recipe = load_recipe(path)
     fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
     assert AdminConfig(**fields).variant == recipe.model["variant"]
-    assert f"training/recipes/{path.name}" in path.read_text()
+    assert re.search(rf"(admin-nmt train|training/train.py) {path.stem}\b", path.read_text())
 
 
 def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
