@@ -132,7 +132,7 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     [
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
         ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; systems compare models on the same data"),
-        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields systems, note"),
+        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields note, output_dir"),
         ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\]; write names"),
         ({"systems": {"a": 3}}, "systems holds"),
         ({"systems": None}, "systems is empty"),

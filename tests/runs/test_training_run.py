@@ -117,11 +117,13 @@ def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
-    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
-    command = [sys.executable, "-m", "admin_nmt", "train", str(recipe_file), "--output_dir", str(tmp_path)]
-    other = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
-    assert other.returncode == 1
-    assert f"{tmp_path}: another process trains there" in other.stderr
+    hold = "import sys; from filelock import FileLock; FileLock(sys.argv[1]).acquire(); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "\n"
+        refused = train(recipe_file, "--output_dir", tmp_path, code=1)
+        other.communicate("\n")
+    assert f"{tmp_path}: another process trains there" in refused.stderr
 
 
 @pytest.mark.parametrize("value", ["null", "3", "[a.en, 3]"])
