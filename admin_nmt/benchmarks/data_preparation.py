@@ -22,9 +22,9 @@ import yaml
 from ..data.arrow_steps import available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
-from ..runs.preparation import Meter
 from ..runs.recipe import build_trainer, load_recipe, prepare, start_processes
 from ..trainer.evaluation import pair_lengths
+from .preparation_meter import Meter
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started
 LANGUAGES = ("en", "de")

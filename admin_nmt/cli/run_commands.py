@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..runs.bundled import bundled, find_file, summary
+from .bundled import bundled, find_file, summary
 from .options import RecipeFile, say
 
 
@@ -47,9 +47,9 @@ def prepare(
     """
     path = find_file(recipe, "recipes")
 
+    from ..benchmarks.preparation_meter import Meter
     from ..data.arrow_steps import available_cores
     from ..runs import recipe as recipes
-    from ..runs.preparation import Meter
 
     loaded = recipes.load_recipe(path, ctx.meta["overrides"])
     recipes.start_processes()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from admin_nmt.cli import bundled as module
 from admin_nmt.cli.app import app
-from admin_nmt.runs import bundled as module
-from admin_nmt.runs.bundled import bundled, find_file, summary
+from admin_nmt.cli.bundled import bundled, find_file, summary
 from admin_nmt.runs.grids import load_grid
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from .recipe import Step, say
+from ..runs.recipe import Step, say
 
 
 class Meter:
