@@ -61,7 +61,7 @@ def memory(
     ctx: typer.Context,
     recipes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE...", help="YAML files, or names of recipes that come with the package."),
+        typer.Argument(metavar="RECIPE", help="YAML files, or names of recipes that come with the package."),
     ] = None,
     options: Annotated[bool, typer.Option("--options", help="Vary precision and checkpointing.")] = False,
     prepared: Annotated[
