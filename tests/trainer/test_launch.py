@@ -1,4 +1,4 @@
-"""train.py under `accelerate launch`, with the configurations of training/accelerate, as users start it."""
+"""training/train.py under `accelerate launch`, with the configurations of training/accelerate, as users start it."""
 
 import json
 import os

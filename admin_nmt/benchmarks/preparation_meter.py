@@ -1,13 +1,6 @@
-"""Prepare the data of a recipe as train.py does, on all cores, so that train.py then starts at once.
-
-    python training/prepare_data.py training/recipes/wmt14-en-de-6-6.yaml
-    python training/prepare_data.py training/recipes/wmt14-en-fr-6-6.yaml --data.cache_dir /large/disk --num_proc 8
-
-Every step prints its pairs a second and its peak memory. Interrupted? The same command goes on where it was.
-"""
+"""Time and memory of the steps that prepare the data of a recipe."""
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,9 +10,7 @@ from typing import Any
 
 import psutil
 
-from admin_nmt.data.arrow_steps import available_cores
-from admin_nmt.runs.recipe import Step, load_recipe, prepare, say, start_processes
-from cli import run
+from ..runs.recipe import Step, say
 
 
 class Meter:
@@ -77,25 +68,3 @@ def _anonymous(pid: int) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
     except (OSError, StopIteration):  # not Linux, or an old one, or the process has ended
         return int(psutil.Process(pid).memory_info().rss) if psutil.pid_exists(pid) else 0
-
-
-def main() -> None:
-    arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
-        sys.exit(__doc__)
-    num_proc = available_cores()
-    if "--num_proc" in arguments:
-        position = arguments.index("--num_proc")
-        given = "".join(arguments[position + 1 : position + 2])
-        if not given.isdecimal() or not int(given):
-            raise ValueError(f"--num_proc is {given!r}; give a number of processes")
-        num_proc = int(given)
-        del arguments[position : position + 2]
-    recipe = load_recipe(arguments[0], arguments[1:])
-    start_processes()
-    prepare(recipe, num_proc, Meter())
-    say(f"prepared; next: python training/train.py {' '.join(arguments)}")
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,7 +1,8 @@
-"""The scripts under training/, run as a user runs them, on a small corpus of plain files."""
+"""`admin-nmt train` on a small corpus of plain files: in this process, launched on two, killed and resumed."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 from toy import write_recipe
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminConfig
-from admin_nmt.cli.commands import app
+from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs.recipe import claim_folder, load_recipe
 
@@ -21,12 +22,13 @@ TRAINING = Path(__file__).parents[2] / "training"
 RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 
 
-def run(script: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess:
-    """Run a script in a process of its own, on one thread and without network."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, TRAINING / script, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment)
-    assert not check or result.returncode == 0, result.stderr[-3000:]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def train(*arguments: object, code: int = 0) -> Result:
+    """`admin-nmt train` in this process; a bug raises."""
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == code, result.stderr[-3000:]
     return result
 
 
@@ -39,7 +41,7 @@ def recipe_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe_file) -> tuple[Path, str]:
     """The folder of the finished run, and what it printed."""
-    return recipe_file.parent / "run", run("train.py", recipe_file).stdout
+    return recipe_file.parent / "run", train(recipe_file).stdout
 
 
 def test_train_leaves_a_stock_model_and_results(finished):
@@ -60,9 +62,8 @@ def test_train_leaves_a_stock_model_and_results(finished):
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
-    again = run("train.py", recipe_file, check=False)
-    assert again.returncode != 0
-    assert "holds a finished run" in again.stderr
+    again = train(recipe_file, code=1)
+    assert again.stderr.startswith("error: ") and "holds a finished run" in again.stderr
 
 
 def test_evaluate_scores_as_training_does(finished, recipe_file):
@@ -74,11 +75,8 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
 
 
 def test_a_wrong_value_is_one_line(recipe_file, tmp_path):
-    result = run("train.py", recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", check=False)
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith("error: ") or "error: " in result.stderr
-    assert "Traceback" not in result.stderr
-    assert "'foo' is not one of" in result.stderr
+    told = train(recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", code=1).stderr.splitlines()
+    assert told[-1].startswith("error: ") and "'foo' is not one of" in told[-1]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -86,7 +84,7 @@ def test_recipes_name_fields_that_exist(path):
     recipe = load_recipe(path)
     fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
     assert AdminConfig(**fields).variant == recipe.model["variant"]
-    assert f"training/recipes/{path.name}" in path.read_text()
+    assert re.search(rf"(admin-nmt train|training/train.py) {path.stem}\b", path.read_text())
 
 
 def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
@@ -98,7 +96,7 @@ def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
 def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
     """A first attempt that failed at its data, a recipe cut off by a full disk, or a user's own one stop nobody."""
     claimed = tmp_path / "run" / "recipe.yaml"
-    wrong = run("train.py", recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", check=False)
+    wrong = train(recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", code=1)
     assert "x.en: No such file" in wrong.stderr and claimed.exists()
     for content in (claimed.read_text(), "", "data: {train: {source: x.en}}\n", "a: [\n"):
         claimed.write_text(content)
@@ -119,9 +117,13 @@ def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
-    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
-    other = run("train.py", recipe_file, "--output_dir", tmp_path, check=False)
-    assert f"{tmp_path}: another process trains there" in other.stderr
+    hold = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "\n"
+        refused = train(recipe_file, "--output_dir", tmp_path, code=1)
+        other.communicate("\n")
+    assert f"{tmp_path}: another process trains there" in refused.stderr
 
 
 @pytest.mark.parametrize("value", ["null", "3", "[a.en, 3]"])
@@ -177,8 +179,8 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe | {"evaluation": {"num_beams": 1}}))
     launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
-    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", str(TRAINING / "train.py"), str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", "-m", "admin_nmt", "train", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "training on 2 processes" in result.stdout
     assert result.stdout.count("[5/5]") == 1
@@ -190,21 +192,20 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     folder = tmp_path / "run"
     overrides = ["--output_dir", str(folder), "--training.max_steps", "30", "--training.eval_bleu", "false"]
     overrides += ["--training.metric_for_best_model", "eval_loss"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, str(TRAINING / "train.py"), str(recipe_file), *overrides]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (folder / "checkpoint-3" / "trainer_state.json").exists():
         assert process.poll() is None
         time.sleep(0.05)
     process.kill()
     process.wait()
     for field, value in (("model.variant", "pre_ln"), ("training.learning_rate", "1e-4")):
-        changed = run("train.py", recipe_file, *overrides, f"--{field}", value, check=False)
+        changed = train(recipe_file, *overrides, f"--{field}", value, code=1)
         assert f"its checkpoints were trained with {field} " in changed.stderr
-    printed = run("train.py", recipe_file, *overrides).stdout
+    printed = train(recipe_file, *overrides).stdout
     assert f"going on from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30
     weights = (folder / "final" / "model.safetensors").read_bytes()
     (folder / "results.json").unlink()  # as if it was killed after the last update
-    run("train.py", recipe_file, *overrides)
+    train(recipe_file, *overrides)
     assert (folder / "final" / "model.safetensors").read_bytes() == weights
