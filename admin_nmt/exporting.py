@@ -15,9 +15,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from .files import new_folder
 from .folding import FoldingError, fold_omega
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
-from .model_folder import new_folder
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 
 SHARED_FIELDS = (

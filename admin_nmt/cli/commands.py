@@ -31,12 +31,13 @@ from ..decoding.file_translation import PartialFile, chunks, one_line, translate
 from ..decoding.scoring import encode_pairs, score_pairs
 from ..decoding.translator import Translator
 from ..exporting import export_standard
+from ..files import new_folder, whole_file
 from ..folding import fold_omega
-from ..model_folder import fingerprint, load_admin_model, load_model, local_folder, new_folder
+from ..fresh_profiling import profile_fresh_model
+from ..model_folder import fingerprint, load_admin_model, load_model, local_folder
 from ..model_info import model_info
 from ..profiling import Mode
 from ..runs.cards import write_card
-from ..runs.fresh_profiling import profile_fresh_model
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 from ..trainer.checkpoints import complete_checkpoints
 from ..trainer.evaluation import evaluate_translator
@@ -164,9 +165,8 @@ def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        temporary = output.with_name(f"{output.name}.new")
-        temporary.write_bytes(data)
-        temporary.replace(output)
+        with whole_file(output) as temporary:
+            temporary.write_bytes(data)
 
 
 def print_json(value: Any) -> None:

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
+from ..files import write_text_whole
+
 PARTIAL, RECORD = ".partial", ".partial.json"
 
 
@@ -166,9 +168,7 @@ class PartialFile:
             "bytes": self.bytes,
             "sources": self.digest.hexdigest(),
         }
-        temporary = self.record.with_name(f"{self.record.name}.new")
-        temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
-        temporary.replace(self.record)
+        write_text_whole(self.record, json.dumps(record, indent=2))
 
     def finish(self) -> None:
         """Give the file its name."""

@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 
-from ..data.batching import Seq2SeqCollator
-from ..data.corpora import tokenize
-from ..model.configuration_admin import AdminConfig
-from ..model.modeling_admin import AdminForConditionalGeneration
-from ..model_folder import check_tokenizers, read_config
-from ..profiling import Mode, profile_omega
-from ..trainer.admin_trainer import random_pairs
+from .data.batching import Seq2SeqCollator
+from .data.corpora import tokenize
+from .model.configuration_admin import AdminConfig
+from .model.modeling_admin import AdminForConditionalGeneration
+from .model_folder import check_tokenizers, read_config
+from .profiling import Mode, profile_omega
+from .trainer.admin_trainer import random_pairs
 
 SUBLAYERS = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
 
