@@ -36,7 +36,9 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.runs.recipe import Prepared, Recipe, build_trainer, prepare
+from admin_nmt.runs.building import build_trainer
+from admin_nmt.runs.preparation import Prepared, prepare
+from admin_nmt.runs.recipe import Recipe
 from admin_nmt.trainer.evaluation import pair_lengths
 from cli import run
 
@@ -112,7 +114,8 @@ def ours(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: i
     """AdminTrainer on our post-LN model."""
     settings = common(folder, seed) | {"optimizer": "adam", "max_tokens": args.max_tokens, "max_steps": shape.updates}
     model = shape.fields() | {"variant": "post_ln", "attn_implementation": "eager"}
-    return build_trainer(Recipe(settings.pop("output_dir"), {}, {}, model, settings), prepared)
+    values = {"output_dir": settings.pop("output_dir"), "data": corpora(args), "model": model, "training": settings}
+    return build_trainer(Recipe.model_validate(values), prepared)
 
 
 def stock(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
@@ -150,7 +153,7 @@ def stock_batches(data: Dataset, max_tokens: int, seed: int, grouped: bool) -> l
 
 def measure(system: str, name: str, args: Arguments, seed: int) -> float:
     """Target tokens a second of one system."""
-    shape, prepared = SHAPES[name], prepare(Recipe("", corpora(args)))
+    shape, prepared = SHAPES[name], prepare(Recipe.model_validate({"output_dir": "", "data": corpora(args)}))
     with TemporaryDirectory() as folder:
         if system == "ours":
             trainer = ours(shape, args, prepared, folder, seed)

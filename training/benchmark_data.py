@@ -81,7 +81,10 @@ def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
 def start_training(path: str) -> dict[str, float]:
     """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
     from admin_nmt.data.batching import TokenBatchSampler
-    from admin_nmt.runs.recipe import build_trainer, load_recipe, prepare, start_processes
+    from admin_nmt.distributed import start_processes
+    from admin_nmt.runs.building import build_trainer
+    from admin_nmt.runs.preparation import prepare
+    from admin_nmt.runs.recipe import load_recipe
     from admin_nmt.trainer.evaluation import pair_lengths
 
     recipe = load_recipe(path)
@@ -107,7 +110,9 @@ def peak_memory() -> float:
 
 
 def measure(args: Arguments) -> dict[str, Any]:
-    from admin_nmt.runs.recipe import load_recipe, prepare, start_processes
+    from admin_nmt.distributed import start_processes
+    from admin_nmt.runs.preparation import prepare
+    from admin_nmt.runs.recipe import load_recipe
     from prepare_data import Meter
 
     with tempfile.TemporaryDirectory() as name:

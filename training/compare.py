@@ -6,7 +6,6 @@ A system is the folder of a finished run or a file of detokenised translations, 
 output folder gets README.md, comparison.html (one file, no server needed), CSV tables, and plots as PNG and SVG.
 """
 
-import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from admin_nmt.cli.commands import describe
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.metrics.comparison import compare
 from admin_nmt.reports.comparison_page import write_report
+from admin_nmt.runs.results import FILE, load_results
 from cli import ANEW, parse, run
 
 
@@ -71,11 +71,7 @@ def translations(path: Path) -> Path:
 
 def facts(path: Path) -> dict[str, Any]:
     """The results.json of a run, empty where there is none."""
-    file = path / "results.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: is no valid JSON ({error}); finish the run again") from error
+    return load_results(path) if (path / FILE).is_file() else {}
 
 
 def read_system(path: Path, references: list[str]) -> list[str]:

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from admin_nmt.metrics.unigram import write_unigram
 from admin_nmt.reports.tables import outcome, write_tables
 from admin_nmt.runs.grids import Grid, Run, load_grid
-from admin_nmt.runs.recipe import prepare
-from admin_nmt.runs.unigram import write_unigram
+from admin_nmt.runs.preparation import prepare
 from cli import run as run_script
 
 TRAIN = Path(__file__).with_name("train.py")
@@ -134,7 +134,8 @@ def main() -> None:
     wanted = [run for run in grid.runs() if run.seed in seeds and (not args.systems or run.system in args.systems)]
     pending = [run for run in wanted if run.results() is None]
     if pending and not args.tables:
-        write_unigram(prepare(pending[0].recipe()), grid.output_dir)  # and the caches, before several runs want them
+        prepared = prepare(pending[0].recipe())  # and the caches, before several runs want them
+        write_unigram(prepared.data, len(prepared.target_tokenizer), grid.output_dir)
         run_all(grid, pending, args.jobs, shlex.split(args.launch))
     print(write_tables(grid))
     if not args.tables and any(run.results() is None for run in pending):

@@ -27,6 +27,7 @@ from admin_nmt.figures.curves import plot_depths, plot_perplexity
 from admin_nmt.figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from admin_nmt.model_folder import load_model
 from admin_nmt.reports.tables import flat
+from admin_nmt.runs.results import FILE, load_results
 from cli import ANEW, run
 
 DEFAULTS = {
@@ -58,9 +59,9 @@ def results(folder: Path) -> dict[str, Any]:
     """results.json of a run that ended."""
     if not folder.exists():
         raise ValueError(f"{folder}: there is no such folder")
-    if not (folder / "results.json").is_file():
-        raise ValueError(f"{folder}: has no results.json, so it has not finished, or is no run")
-    return read_json(folder / "results.json", RESULTS)
+    values = load_results(folder)
+    check(folder / FILE, values, RESULTS)
+    return values
 
 
 def load(folder: Path) -> AdminForConditionalGeneration:

@@ -18,7 +18,9 @@ from typing import Any
 import psutil
 
 from admin_nmt.data.arrow_steps import available_cores
-from admin_nmt.runs.recipe import Step, load_recipe, prepare, say, start_processes
+from admin_nmt.distributed import say, start_processes
+from admin_nmt.runs.preparation import Step, prepare
+from admin_nmt.runs.recipe import load_recipe
 from cli import run
 
 

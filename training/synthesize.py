@@ -31,8 +31,8 @@ from admin_nmt import Translator
 from admin_nmt.data.cleaning import CleaningOptions, format_counts
 from admin_nmt.decoding.sampling import Sampling
 from admin_nmt.decoding.synthesis import synthesize, translate_whole
+from admin_nmt.distributed import say, start_processes
 from admin_nmt.model_folder import fingerprint, local_folder
-from admin_nmt.runs.recipe import say, start_processes
 from cli import parse, run
 
 

@@ -14,10 +14,14 @@ from typing import Any
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
+from admin_nmt.distributed import say, start_processes
 from admin_nmt.figures.curves import plot_curve
 from admin_nmt.metrics.scores import check_language
+from admin_nmt.runs.building import build_trainer, training_arguments
+from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.finishing import average_or_best, export, set_search, test_scores, write_cards
-from admin_nmt.runs.recipe import Recipe, build_trainer, claim_folder, load_recipe, prepare, say, start_processes
+from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.runs.results import divergence_facts, omega_facts, read_results, run_facts, write_results
 from admin_nmt.trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
 from admin_nmt.trainer.divergence import DivergedError
@@ -64,7 +68,9 @@ def main() -> None:
     check_language(recipe.languages[1])  # before hours of training, not after them
     start_processes()
     claim_folder(recipe)
-    say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
+    training_arguments(recipe)  # which may refuse them, before hours of preparation
+    data = recipe.data.given()
+    say(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
@@ -84,7 +90,7 @@ def main() -> None:
     say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
     results["search"] = set_search(trainer, recipe)
     say("[3/5] choosing weights on the validation set")
-    results["chosen"] = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
+    results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
     say(f"      {results['chosen']['kind']}: {folder / 'final'}")
     say("[4/5] folding ω into a stock model and checking that it computes the same")
     if trainer.is_world_process_zero():

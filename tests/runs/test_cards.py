@@ -21,9 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator, cards
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.runs import cards
 from admin_nmt.runs.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
@@ -162,7 +163,7 @@ def test_fact_that_is_no_number(make_run):
 @pytest.mark.parametrize("content", ["{", "[]", "3"])
 def test_damaged_results(tmp_path, content):
     (tmp_path / "results.json").write_text(content)
-    with pytest.raises(ValueError, match=r"results\.json: is not the JSON object of a run"):
+    with pytest.raises(ValueError, match=r"results\.json: is no (valid JSON|JSON object)"):
         read_facts(tmp_path)
 
 

@@ -9,7 +9,10 @@ import yaml
 from toy import random_texts
 
 from admin_nmt.data import corpora as data
-from admin_nmt.runs.recipe import build_model, load_recipe, prepare
+from admin_nmt.runs import preparation
+from admin_nmt.runs.building import build_model
+from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 
 SCRIPT = Path(__file__).parents[2] / "training" / "prepare_data.py"
@@ -45,7 +48,7 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
         assert f"{step}: " in printed
     assert "peak memory" in printed
     monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
-    monkeypatch.setattr("recipe.train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
+    monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
@@ -80,7 +83,7 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
     model = tmp_path / "model"
     build_model(recipe, prepared).save_pretrained(model)
     save_tokenizers(model, prepared.source_tokenizer)
-    recipe.model = {"from_pretrained": str(model)}
+    recipe = load_recipe(recipe_file, ["--model", f"{{from_pretrained: {model}}}"])
     build_model(recipe, prepared)
     save_tokenizers(model, other)
     with pytest.raises(ValueError, match="model was trained with another source vocabulary than the data has"):
