@@ -1,8 +1,8 @@
 """A recipe: one YAML file that says what is trained on which data.
 
-The sections are pydantic models, because they check names and types with the place of what is wrong, and transformers'
-command line needs pydantic anyway. What a section hands on to a class or function of this library has the names, types
-and defaults of that class or function: they are read from it, and stand nowhere else.
+The sections are pydantic models, which check names and types and know the place of what is wrong. What a section hands
+on to a class or function of this library has the names, types and defaults of that class or function: they are read
+from it, and stand nowhere else.
 """
 
 import re
