@@ -4,6 +4,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# One thread for every process, before torch is imported: the workers share the cores already, and threads that wait for
+# each other on a busy core make small products many times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from hub_server import TOKEN, HubServer

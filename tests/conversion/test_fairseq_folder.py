@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_conversion import CONVENTIONS, fairseq_checkpoint, logits
+from test_fairseq_weights import CONVENTIONS, fairseq_checkpoint, logits
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import Translator

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from datasets import Dataset, Features, Value
 
+from admin_nmt.data import arrow_steps as shards
 from admin_nmt.data.arrow_steps import map_shards
-from admin_nmt.data.corpora import arrow_steps as shards
 
 NUMBER = Features({"n": Value("int64")})
 

@@ -5,8 +5,8 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admin_nmt.data import arrow_steps as shards
 from admin_nmt.data.cleaning import FILTERS, RATIO_SLACK, CleaningOptions, clean, format_counts
-from admin_nmt.data.corpora import arrow_steps as shards
 
 SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=40)

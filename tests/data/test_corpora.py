@@ -254,7 +254,7 @@ def test_tokenizers_must_end_sentences(tmp_path):
 
 def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
     script = (
-        "import json, sys; from transformers import AutoTokenizer; from test_data import load, tokenize\n"
+        "import json, sys; from transformers import AutoTokenizer; from test_corpora import load, tokenize\n"
         "folder, recipe = sys.argv[1], json.loads(sys.argv[2])\n"
         "tokenizer = AutoTokenizer.from_pretrained(folder)\n"
         "(train,), _, _ = load(recipe, folder + '/cache')\n"

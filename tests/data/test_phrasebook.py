@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.data.corpora import phrasebook as grammar
+from admin_nmt.data import phrasebook as grammar
 from admin_nmt.data.phrasebook import Clause, phrasebook, write_phrasebook
 
 SIZES = {"size": 3000, "valid": 200, "test": 100}

@@ -4,7 +4,8 @@ import pytest
 import torch
 from toy import random_ids
 
-from admin_nmt import AdminForConditionalGeneration, generation
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding import generation
 from admin_nmt.decoding.beam_search import SHARED_ROWS, attention_implementation
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model

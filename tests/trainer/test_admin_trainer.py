@@ -10,13 +10,14 @@ from datasets import Dataset
 from toy import StopAfter, poison, random_ids, text_pairs, toy_tokenizer
 from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
-from admin_nmt import AdminForConditionalGeneration, evaluation, trainer
+from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator, TokenBatchSampler
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
 from admin_nmt.metrics.scores import score
 from admin_nmt.profiling import profile_omega
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.trainer import admin_trainer, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer, random_pairs
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
@@ -164,7 +165,7 @@ def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
         calls.append(kwargs)
         return profile_omega(*args, **kwargs)
 
-    monkeypatch.setattr(trainer, "profile_omega", profile)
+    monkeypatch.setattr(admin_trainer, "profile_omega", profile)
     args, data = arguments(), random_ids(14)
     first, resumed = new_model(), new_model()
     run = AdminTrainer(first, args, train_dataset=data, callbacks=[StopAfter(2)])
@@ -181,7 +182,7 @@ def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
 
 @pytest.mark.parametrize("fields", [{"variant": "post_ln"}, {"omega_rule": "log_n"}, {"omega_profiled": True}])
 def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, monkeypatch):
-    monkeypatch.setattr(trainer, "profile_omega", None)
+    monkeypatch.setattr(admin_trainer, "profile_omega", None)
     args, data, resumed = arguments(max_steps=2), random_ids(14), new_model(**fields)
     AdminTrainer(new_model(**fields), args, train_dataset=data, callbacks=[StopAfter(1)]).train()
     AdminTrainer(resumed, args, train_dataset=data).train(resume_from_checkpoint=True)
@@ -190,7 +191,7 @@ def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, mo
 
 def test_a_loaded_model_keeps_the_omega_that_its_weights_were_trained_with(new_model, arguments, tmp_path, monkeypatch):
     """A plain trainer trains with the closed form, and leaves a model that was never profiled."""
-    monkeypatch.setattr(trainer, "profile_omega", None)
+    monkeypatch.setattr(admin_trainer, "profile_omega", None)
     new_model().save_pretrained(tmp_path)
     model = AdminForConditionalGeneration.from_pretrained(tmp_path)
     AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()

@@ -1,0 +1,117 @@
+"""The layout of the library: rooms of a readable size, imports in one direction, a model that travels by itself."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import admin_nmt
+
+LIBRARY = Path(admin_nmt.__file__).parent
+MODULES = sorted(LIBRARY.rglob("*.py"))
+# A room imports the rooms before it and the single files at the root of the library that do not import it themselves.
+ROOMS = (
+    "model", "tokenization", "metrics", "data", "conversion", "decoding", "trainer", "figures", "runs", "reports",
+    "benchmarks", "cli",
+)  # fmt: skip
+# What `evaluate.load` shows as a score's name is the name of its file.
+NAMED_BY_EVALUATE = LIBRARY / "metrics" / "evaluate_modules"
+
+
+def dotted(path: Path) -> tuple[str, ...]:
+    """model/omega.py is ("model", "omega")."""
+    parts = path.relative_to(LIBRARY).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def room(name: tuple[str, ...]) -> str:
+    """The folder of a module below the library, or the module itself at the root."""
+    return name[0] if name else "__init__"
+
+
+def imports(path: Path) -> set[tuple[str, ...]]:
+    """Modules of the library that a file imports when it runs, inside functions too; those for types alone are not."""
+    known, found = {dotted(other) for other in MODULES}, set()
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    package = dotted(path) if path.name == "__init__.py" else dotted(path)[:-1]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or id(node) in for_types:
+            continue
+        parts = tuple((node.module or "").split("."))
+        if node.level:
+            base = package[: len(package) - node.level + 1] + (parts if node.module else ())
+        elif parts[0] == LIBRARY.name:
+            base = parts[1:]
+        else:
+            continue
+        found |= {(*base, alias.name) if (*base, alias.name) in known else base for alias in node.names}
+    return found
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """The nodes of a directed graph that are left when all without an edge to another that is left are taken away."""
+    left = {node: set(targets) - {node} for node, targets in edges.items()}
+    while done := [node for node, targets in left.items() if not targets & left.keys()]:
+        for node in done:
+            del left[node]
+    return sorted(left)
+
+
+def test_the_search_for_cycles_finds_one():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_file_and_no_room_imports_itself_by_way_of_others():
+    files = {".".join(dotted(path)): {".".join(name) for name in imports(path)} for path in MODULES}
+    assert cycle(files) == []
+    rooms: dict[str, set[str]] = {}
+    for path in MODULES:
+        if dotted(path):  # the root names what every room offers, and loads it when it is first used
+            rooms.setdefault(room(dotted(path)), set()).update(room(name) for name in imports(path) if name)
+    assert cycle(rooms) == []
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_imports_only_the_rooms_before_it(name):
+    later = set(ROOMS[ROOMS.index(name) + 1 :])
+    found = {room(target) for path in (LIBRARY / name).rglob("*.py") for target in imports(path)}
+    assert not found & later
+
+
+def test_every_room_has_its_place_in_the_order():
+    assert {path.parent.name for path in LIBRARY.glob("*/__init__.py")} == set(ROOMS)
+
+
+def test_no_room_has_more_than_a_dozen_files():
+    sizes = {folder: len([*folder.glob("*.py")]) for folder in {path.parent for path in MODULES}}
+    assert {str(folder): size for folder, size in sizes.items() if size > 12} == {}
+
+
+def test_no_two_files_share_a_name():
+    names = [path.name for path in MODULES if path.name != "__init__.py" and NAMED_BY_EVALUATE not in path.parents]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_the_model_room_is_what_travels_to_the_hub(tiny_model, tmp_path):
+    """All of it, and nothing else; every file imports only files beside it, as `from .x import y`."""
+    tiny_model().save_pretrained(tmp_path)
+    room_files = {path.name: path for path in (LIBRARY / "model").glob("*.py") if path.name != "__init__.py"}
+    assert {path.name for path in tmp_path.glob("*.py")} == set(room_files)
+    for path in room_files.values():
+        assert {target[:-1] for target in imports(path)} <= {("model",)}
+        assert "from . import" not in path.read_text(encoding="utf-8")
+
+
+def test_nothing_in_the_library_reads_the_folder_of_recipes_as_code():
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not [name for name in names if name.split(".")[0] in ("training", "tests")]
