@@ -233,6 +233,7 @@ class TrainingSection(_Training):
     """
 
     early_stopping_patience: int | None = Setting(default=None, ge=1)
+    fsdp: bool | str | None = AdminTrainingArguments.fsdp  # documented as true or false, annotated as text
 
     def arguments(self) -> dict[str, Any]:
         """The fields of `AdminTrainingArguments` that were given."""
@@ -391,6 +392,7 @@ EXPECTED = {
     "dict_type": FIELDS,
     "model_type": FIELDS,
     "literal_error": "{expected}",
+    "none_required": "null",
     "greater_than_equal": "a number from {ge} on",
     "too_short": "at least {min_length}",
 }

@@ -62,6 +62,10 @@ def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
     assert training.early_stopping_patience is None
 
 
+def test_fsdp_may_be_true(recipe_file):
+    assert load_recipe(recipe_file, ["--training.fsdp", "true"]).training.arguments()["fsdp"] is True
+
+
 def test_overrides(recipe_file):
     recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
     assert (recipe.model.variant, recipe.training.learning_rate) == ("pre_ln", 1e-3)
