@@ -1,23 +1,20 @@
 """Very deep Transformers for neural machine translation that train, fold and run as stock transformers models."""
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .decoding.translator import Translator
-from .model.configuration_admin import AdminConfig
-from .model.modeling_admin import AdminForConditionalGeneration, AdminModel
-from .tokenization.fairseq_tokenizer import FairseqTokenizer
-from .trainer.admin_trainer import AdminTrainer
-from .trainer.arguments import AdminTrainingArguments
+from .registration import register_auto_classes
 
-AutoConfig.register("admin", AdminConfig, exist_ok=True)
-AutoModel.register(AdminConfig, AdminModel, exist_ok=True)
-AutoModelForSeq2SeqLM.register(AdminConfig, AdminForConditionalGeneration, exist_ok=True)
-# Models trained here name the stock class in their tokenizer_config.json; those of fairseq need this one.
-AutoTokenizer.register(AdminConfig, slow_tokenizer_class=FairseqTokenizer, exist_ok=True)
-# Code of transformers that goes by class names looks these two up.
-MODEL_MAPPING_NAMES["admin"] = "AdminModel"
-MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["admin"] = "AdminForConditionalGeneration"
+if TYPE_CHECKING:
+    from .conversion import convert_fairseq
+    from .decoding.translator import Translator
+    from .exporting import export_standard, standard_model
+    from .folding import fold_omega
+    from .model.configuration_admin import AdminConfig
+    from .model.modeling_admin import AdminForConditionalGeneration, AdminModel
+    from .profiling import profile_omega
+    from .trainer.admin_trainer import AdminTrainer
+    from .trainer.arguments import AdminTrainingArguments
 
 __all__ = [
     "AdminConfig",
@@ -26,4 +23,38 @@ __all__ = [
     "AdminTrainer",
     "AdminTrainingArguments",
     "Translator",
+    "convert_fairseq",
+    "export_standard",
+    "fold_omega",
+    "profile_omega",
+    "standard_model",
 ]
+
+# Where the public names are; each module is loaded when one of its names is first used.
+_MODULES = {
+    "AdminConfig": "model.configuration_admin",
+    "AdminForConditionalGeneration": "model.modeling_admin",
+    "AdminModel": "model.modeling_admin",
+    "AdminTrainer": "trainer.admin_trainer",
+    "AdminTrainingArguments": "trainer.arguments",
+    "Translator": "decoding.translator",
+    "convert_fairseq": "conversion",
+    "export_standard": "exporting",
+    "fold_omega": "folding",
+    "profile_omega": "profiling",
+    "standard_model": "exporting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+register_auto_classes()

@@ -1,5 +1,6 @@
 """`python -m admin_nmt` is `admin-nmt`."""
 
-from .cli.commands import main
+from .cli.app import main
 
-main()
+if __name__ == "__main__":
+    main()

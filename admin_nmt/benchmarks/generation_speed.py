@@ -69,7 +69,7 @@ def new_model(test: SpeedTest, encoder_layers: int, decoder_layers: int) -> Admi
 
 def generation_seconds(model: AdminForConditionalGeneration, sources: list[list[int]], test: SpeedTest) -> float:
     """Time of the beam search over all sources, after one batch to warm up."""
-    options = {"num_beams": test.num_beams, "min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
+    options: dict[str, Any] = {"num_beams": test.num_beams, "min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
     generate_ids(model, sources[:1], **options)
     start = time.perf_counter()
     generate_ids(model, sources, max_tokens=test.max_tokens, **options)

@@ -68,7 +68,7 @@ class Run:
 
     @property
     def arguments(self) -> list[str]:
-        """What follows the recipe on the command line of train.py; the last of two values for a field holds."""
+        """What follows the recipe on the command line of `train`; the last of two values for a field holds."""
         own = {"training.seed": self.seed, "output_dir": str(self.folder)}
         values = dict(self.grid.overrides) | dict(self.grid.systems[self.system]) | own
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]

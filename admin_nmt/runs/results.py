@@ -108,8 +108,11 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """The commit of this code, "+" after it if files differ from it; None outside a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    """The commit of this code, "+" after it if files differ from it; None outside a checkout of it."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():  # installed: a repository further up, if any, is another one
+        return None
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

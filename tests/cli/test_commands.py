@@ -17,11 +17,12 @@ import torch
 from safetensors import SafetensorError
 from toy import random_texts, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM
+from typer.core import TyperArgument
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.cli import commands as cli_module
-from admin_nmt.cli.commands import app, describe
+from admin_nmt.cli.app import app
+from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.corpora import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
@@ -29,8 +30,10 @@ from admin_nmt.folding import fold_omega
 from admin_nmt.model_folder import read_config
 from admin_nmt.model_info import export_outlook, omega_tensors
 from admin_nmt.profiling import residual_blocks
+from admin_nmt.runs.recipe import Recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.evaluation import evaluate_translator
+from admin_nmt.user_errors import describe
 
 
 def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
@@ -77,17 +80,91 @@ def lines(path: Path) -> list[str]:
 
 
 def test_help_names_every_command_with_examples():
-    overview = invoke("--help").stdout
+    overview = invoke("--help").stdout.split("Commands:")[1]
+    assert "..." not in overview  # every short help is whole
+    for command in [line.split()[0] for line in overview.strip().splitlines()]:
+        assert f"\n  admin-nmt {command} " in invoke(command, "--help").stdout, command
+    for command in ("training", "translation", "parts", "data"):
+        assert f"admin-nmt benchmark {command}" in invoke("benchmark", command, "--help").stdout
     for command in ("translate", "score", "evaluate", "profile", "fold", "export", "average", "card", "info"):
         assert f"admin-nmt {command} runs/phrasebook" in invoke(command, "--help").stdout
-    assert "admin-nmt convert-fairseq checkpoint.pt converted --dicts" in invoke("convert-fairseq", "--help").stdout
-    assert "..." not in overview.split("Commands:")[1]  # every short help is whole
 
 
 def test_wrong_usage_is_2():
     assert "No such option" in invoke("translate", "model", "--nonsense", code=2).stderr
     assert "not both" in invoke("translate", "model", "--text", "a", "--input", "b", code=2).stderr
     assert "no device 'abc'" in invoke("translate", "model", "--device", "abc", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train", "Missing argument 'RECIPE'"),
+        ("train x.yaml --max_steps 3", "No such option: --max_steps"),
+        ("train x.yaml --output-dir runs/x", "No such option: --output-dir"),
+        ("train x.yaml --trainin.max_steps 3", "No such option: --trainin.max_steps"),
+        ("train x.yaml --training.max_steps", "Invalid value for '--training.max_steps': needs a value"),
+        ("train x.yaml --training.max_steps --output_dir x", "Invalid value for '--training.max_steps': needs a value"),
+        ("train x.yaml y.yaml", "unexpected extra argument"),
+        ("prepare x.yaml --num-proc many", "should be a valid integer"),
+        ("prepare x.yaml --num-proc 0", "should be greater than or equal to 1"),
+        ("experiment x.yaml --jobs 0", "should be greater than or equal to 1"),
+        ("memory", "give recipes, or --verify"),
+        ("memory x.yaml --verify", "give recipes, or --verify"),
+        ("recipe", "give the name of a recipe, or --list"),
+        ("plot nonsense x --output x.png", "'nonsense' is not one of"),
+        ("plot curves x", "Missing option '--output'"),
+        ("publish runs/x", "Missing option '--repo'"),
+        ("synthesize model --input a --generates source --output out.txt", "give a name that ends in .tsv"),
+        (
+            "synthesize model --input a --generates source --output out.tsv --chunk 0",
+            "should be greater than or equal to 1",
+        ),
+        ("benchmark training", "Missing option '--data'"),
+        ("nonsense", "No such command 'nonsense'"),
+    ],
+)
+def test_wrong_usage_is_told(arguments, message):
+    assert message in " ".join(invoke(*arguments.split(), code=2).stderr.split())
+
+
+def test_fields_of_a_recipe_are_options():
+    """Of sections or whole sections, anywhere on the line, with a space or =."""
+    assert set(SECTIONS) == set(Recipe.model_fields)
+    command = WithOverrides("train", params=[TyperArgument(param_decls=["recipe"])])
+    line = ["--training.max_steps", "-1", "x.yaml", "--output_dir=runs/x", "--data", "{builtin: phrasebook}"]
+    context = command.make_context("train", line)
+    assert context.params == {"recipe": "x.yaml"}
+    given = ["--training.max_steps", "-1", "--output_dir", "runs/x", "--data", "{builtin: phrasebook}"]
+    assert context.meta["overrides"] == given
+
+
+def test_help_and_wrong_usage_load_nothing_heavy():
+    """Whatever can be wrong on the command line is told before the library is loaded."""
+    program = """
+import sys
+from typer.testing import CliRunner
+from admin_nmt.cli.app import app
+commands = ["--help", "train --help", "translate", "translate m --nonsense", "translate m --num-beams 0"]
+commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory"]
+commands += ["benchmark parts --nonsense"]
+print(*(CliRunner().invoke(app, command.split()).exit_code for command in commands))
+print(*sys.modules)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    codes, loaded = map(str.split, result.stdout.splitlines())
+    assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 2"
+    heavy = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "numpy", "yaml"}
+    assert not heavy & set(loaded)
+
+
+def test_an_interrupt_tells_what_the_same_command_does(monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("admin_nmt.model_info.model_info", interrupted)
+    told = invoke("info", tmp_path, code=130).stderr
+    assert told == "interrupted; the same command starts again, a training from its last checkpoint\n"
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):
@@ -321,7 +398,9 @@ def test_info_foresees_what_the_export_says(tmp_path, tiny_model, fields):
 
 def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(cli_module, "convert_checkpoint", lambda checkpoint, **options: calls.append(options))
+    monkeypatch.setattr(
+        "admin_nmt.conversion.fairseq_folder.convert_checkpoint", lambda checkpoint, **options: calls.append(options)
+    )
     files = ["--dicts", "a", "--dicts", "b", "--bpe-codes", "c"]
     invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", "--moses-target", "de")
     expected = {"dicts": [Path("a"), Path("b")], "bpe_codes": [Path("c")], "output": tmp_path / "out"}
@@ -334,7 +413,7 @@ def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
 def test_card_goes_into_both_folders(tmp_path, monkeypatch):
     (tmp_path / "run" / "final").mkdir(parents=True)
     written = []
-    monkeypatch.setattr(cli_module, "write_card", lambda run, folder, repo: written.append(folder.name))
+    monkeypatch.setattr("admin_nmt.runs.cards.write_card", lambda run, folder, repo: written.append(folder.name))
     invoke("card", tmp_path / "run")
     (tmp_path / "run" / "standard").mkdir()
     invoke("card", tmp_path / "run")
@@ -397,7 +476,7 @@ def test_neither_folder_nor_repository(monkeypatch):
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):
-    monkeypatch.setattr(cli_module, "model_info", lambda folder: {}["absent"])
+    monkeypatch.setattr("admin_nmt.model_info.model_info", lambda folder: {}["absent"])
     with pytest.raises(KeyError):
         invoke("info", model)
 

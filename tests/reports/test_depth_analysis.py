@@ -1,18 +1,20 @@
 """Dependency on residual branches and change of the output, against plain recursions."""
 
 import json
-import sys
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
+from typer.testing import CliRunner
 
-import analyse_depth
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.cli.app import app
 from admin_nmt.profiling import profile_omega, residual_blocks
+from admin_nmt.reports import depth_report
 from admin_nmt.reports.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
 
 STACKS = ("encoder", "decoder")
+ADMINS = ("admin", "admin:profile_reference", "admin:n")
 
 
 @pytest.fixture
@@ -125,13 +127,14 @@ def test_growth_with_depth(new_model, batch):
     assert total("pre_ln", 24) < 2.2 * total("pre_ln", 6)
 
 
-def test_the_script_writes_what_it_promises(monkeypatch, tmp_path, capsys):
-    sizes = "--depths 1 2 --shown_depth 2 --decoder_layers 1 --d_model 16 --seeds 1"
-    options = f"--variants post_ln pre_ln admin admin:profile_reference admin:n {sizes}"
-    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", "--output", str(tmp_path), *options.split()])
-    analyse_depth.main()
+def test_the_command_writes_what_it_promises(tmp_path):
+    sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --seed 1"
+    variants = " ".join(f"--variant {name}" for name in ("post_ln", "pre_ln", *ADMINS))
+    options = f"analyse-depth --output {tmp_path} {variants} {sizes}"
+    result = CliRunner().invoke(app, options.split(), catch_exceptions=False)
+    assert result.exit_code == 0
     assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}
-    assert (tmp_path / "table.md").read_text() == capsys.readouterr().out
+    assert (tmp_path / "table.md").read_text() == result.stdout
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
     own = {row["variant"]: row["own"]["encoder"] for row in rows if row["encoder_layers"] == 2}
     # ω² = n = 4 of unit variance beside a branch of b: b/(4 + b); without ω it is b/(1 + b).
@@ -145,15 +148,12 @@ def test_the_script_writes_what_it_promises(monkeypatch, tmp_path, capsys):
     [("nonsense", "nonsense"), ("admin:nonsense", "nonsense"), ("pre_ln:n", "only admin takes a rule for ω")],
 )
 def test_what_is_no_variant_is_refused_before_anything_is_computed(monkeypatch, tmp_path, variant, message):
-    options = ["--output", str(tmp_path / "out"), "--variants", "admin", variant]
-    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", *options])
-    monkeypatch.setattr(analyse_depth, "analyse", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
     with pytest.raises((ValueError, StrictDataclassClassValidationError), match=message):
-        analyse_depth.main()
+        depth_report.write_depth_report(depth_report.DepthStudy(variants=["admin", variant]), tmp_path / "out")
 
 
 def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["analyse_depth.py", "--output", str(tmp_path / "out"), "--depths", "6", "6"])
-    monkeypatch.setattr(analyse_depth, "analyse", lambda *_: pytest.fail("too late"))
-    with pytest.raises(ValueError, match="--depths: give at least two"):
-        analyse_depth.main()
+    monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
+    with pytest.raises(ValueError, match="--depth: give at least two"):
+        depth_report.write_depth_report(depth_report.DepthStudy(depths=[6, 6]), tmp_path / "out")

@@ -13,20 +13,22 @@ from pathlib import Path
 import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
+from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
+from admin_nmt.cli.app import app
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
-from admin_nmt.reports.tables import line_of, spread, write_tables
+from admin_nmt.reports.tables import line_of, outcome, spread, write_tables
+from admin_nmt.runs.grid_runner import cores, run_all, wanted_runs
 from admin_nmt.runs.grids import Grid, load_grid
-from experiment import cores, run_all
 
 TRAINING = Path(__file__).parents[2] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
 
-# Stands in for train.py, whose arguments it gets after train.py's own path.
+# Stands in for Python, which gets -m admin_nmt train RECIPE and the fields.
 TRAINER = """
 import json, os, pathlib, signal, sys, time
-arguments = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True))
+arguments = dict(zip(sys.argv[5::2], sys.argv[6::2], strict=True))
 folder = pathlib.Path(json.loads(arguments["--output_dir"]))
 (folder / "threads").write_text(os.environ["OMP_NUM_THREADS"])
 print("training", flush=True)
@@ -96,10 +98,14 @@ def pending(grid: Grid) -> list:
     return [run for run in grid.runs() if run.results() is None]
 
 
+def told(run) -> str:
+    return outcome(run.results())
+
+
 @pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
 def test_every_system_of_the_grids_is_a_recipe(path):
     grid = load_grid(path)
-    assert f"training/grids/{path.name}" in path.read_text()
+    assert f"admin-nmt experiment {path.stem} " in path.read_text()
     assert grid.output_dir == Path("runs/grids") / path.stem
     configurations = set()
     for system in grid.systems:
@@ -173,7 +179,7 @@ def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
 
 
 def test_runs_that_ended_are_left_alone(grid, launch):
-    run_all(grid, pending(grid), 2, launch)
+    run_all(pending(grid), 2, launch, told)
     assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
     first = next(grid.runs()).folder
     assert int((first / "threads").read_text()) == max(1, cores() // 2)
@@ -183,13 +189,28 @@ def test_runs_that_ended_are_left_alone(grid, launch):
 
 def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
     grid.systems = {"pre_ln": {"model.variant": "pre_ln"}} | grid.systems
-    run_all(grid, pending(grid), 1, launch)
+    run_all(pending(grid), 1, launch, told)
     assert {run.system for run in pending(grid)} == {"pre_ln"}
-    told = capsys.readouterr().err
-    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in told
-    assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in told
+    said = capsys.readouterr().err
+    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in said
+    assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in said
     log = (grid.output_dir / "pre_ln-seed1" / "train.log").read_text()
     assert log.startswith("training\n")
+
+
+def test_systems_and_seeds_are_chosen(grid):
+    assert [run.name for run in wanted_runs(grid, ["admin"], [2, 3])] == ["admin-seed2", "admin-seed3"]
+    assert grid.seeds == [1, 2, 3]
+    with pytest.raises(ValueError, match="--system pre_ln: is not in the grid, which has post_ln, admin"):
+        wanted_runs(grid, ["pre_ln"], [])
+
+
+def test_tables_from_the_command_line(tmp_path):
+    """By the name of a grid that comes with the package, of which nothing has run."""
+    command = ["experiment", "multi30k-default-admin", "--tables", "--output_dir", str(tmp_path)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "0 of " in result.stdout and (tmp_path / "README.md").exists()
 
 
 def test_an_interrupt_stops_the_runs(grid, launch):
@@ -206,7 +227,7 @@ def test_an_interrupt_stops_the_runs(grid, launch):
     try:
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            run_all(grid, pending(grid), 2, launch)
+            run_all(pending(grid), 2, launch, told)
     finally:
         signal.signal(signal.SIGINT, previous)
     assert all((run.folder / "interrupted").exists() for run in grid.runs())
@@ -272,7 +293,7 @@ def test_a_grid_from_the_command_line(tmp_path):
     grid = {"title": "Test", "recipe": "recipe.yaml", "output_dir": str(tmp_path / "grid"), "seeds": [1]}
     grid["systems"] = {"fine": {"model.variant": "pre_ln"}, "wild": {"training.learning_rate": 1e30}}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
-    command = [sys.executable, str(TRAINING / "experiment.py"), str(tmp_path / "grid.yaml"), "--jobs", "2"]
+    command = [sys.executable, "-m", "admin_nmt", "experiment", str(tmp_path / "grid.yaml"), "--jobs", "2"]
     first = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert first.returncode == 0, first.stderr[-3000:]
     assert "wild-seed1: diverged at update " in first.stderr

@@ -1,4 +1,4 @@
-"""train.py under `accelerate launch`, with the configurations of training/accelerate, as users start it."""
+"""training/train.py under `accelerate launch`, with the configurations of training/accelerate, as users start it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import psutil
 import pytest
 import yaml
 from safetensors.torch import load_file
-from test_training_scripts import RECIPES, TRAINING
+from test_training_run import RECIPES, TRAINING
 from torch.testing import assert_close
 from toy import write_recipe
 

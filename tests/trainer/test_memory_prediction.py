@@ -8,8 +8,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_tokenizer
+from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
+from admin_nmt.cli.app import app
+from admin_nmt.reports.memory_tables import (
+    CASES,
+    Case,
+    measure_case,
+    model_config,
+    predict_case,
+    small,
+    vocabulary,
+)
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
@@ -23,7 +34,6 @@ from admin_nmt.trainer.memory_prediction import (
     predict_memory,
     worst_shape,
 )
-from memory import CASES, Case, main, measure_case, model_config, predict_case, small, vocabulary
 
 SHAPE = BatchShape(4, 32, 32)
 
@@ -158,7 +168,7 @@ def test_long_sentences_are_worse_for_eager_attention():
     assert steps[0] > 1.5 * steps[1]
 
 
-# Cards and the script
+# Cards and the command
 
 
 def test_cards_keep_a_margin():
@@ -175,13 +185,12 @@ training: {max_tokens: 128}
 """
 
 
-def test_script(tmp_path, monkeypatch, capsys):
+def test_command(tmp_path):
     recipe = tmp_path / "small.yaml"
     recipe.write_text(RECIPE)
-    command = ["memory.py", str(recipe), "--output", str(tmp_path / "table"), "--training.max_tokens", "64"]
-    monkeypatch.setattr("sys.argv", command)
-    main()
-    out, err = capsys.readouterr()
+    command = ["memory", str(recipe), "--output", str(tmp_path / "table"), "--training.max_tokens", "64"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    out, err = result.stdout, result.stderr
     assert "| small | float32 | none | 2 × 32/32 | 300 |" in out
     assert "not measured" in err
     assert (tmp_path / "table.md").read_text() == f"{out}\n{err[err.index('Predicted') :]}"

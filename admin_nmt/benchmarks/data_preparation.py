@@ -1,9 +1,7 @@
 """Preparation of training data, measured on made-up text: time and memory of each step, and the start after it.
 
-    python training/benchmark_data.py path/to/multi30k --output model_cards/benchmark
-
 The text has the words of Multi30k in random order, one in fifty a compound of two, in sentences as long as WMT's. The
-epoch that a training is then started on, and whose batches are planned, takes it `--copies` times.
+epoch that a training is then started on, and whose batches are planned, takes it `copies` times.
 """
 
 import json
@@ -21,27 +19,41 @@ import numpy as np
 import psutil
 import yaml
 
-from admin_nmt.data.arrow_steps import available_cores
-from admin_nmt.data.parallel_text import read_lines
-from cli import parse, run
+from ..data.arrow_steps import available_cores
+from ..data.batching import TokenBatchSampler
+from ..data.parallel_text import read_lines
+from ..distributed import start_processes
+from ..runs.building import build_trainer
+from ..runs.preparation import Meter, prepare
+from ..runs.recipe import load_recipe
+from ..trainer.evaluation import pair_lengths
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started
 LANGUAGES = ("en", "de")
 
 
 @dataclass
-class Arguments:
-    data: str = field(metadata={"help": "Folder of Multi30k: train.en.gz, train.de.gz."})
-    output: str | None = field(default=None, metadata={"help": "Folder for data.json and data.md."})
-    pairs: int = field(default=1_000_000, metadata={"help": "Sentence pairs of the corpus."})
-    copies: int = field(default=36, metadata={"help": "How many times an epoch takes each of them."})
-    max_words: int = field(default=100, metadata={"help": "Longest sentence."})
-    vocab_size: int = field(default=32768, metadata={"help": "Of the joint vocabulary."})
-    num_proc: int = field(default_factory=available_cores, metadata={"help": "Worker processes."})
-    start: str | None = field(default=None, metadata={"help": "Only start a training on this recipe (used inside)."})
+class PreparationBenchmark:
+    """What is measured.
+
+    Args:
+        data: folder of Multi30k: train.en.gz, train.de.gz.
+        pairs: sentence pairs of the corpus.
+        copies: how many times an epoch takes each of them.
+        max_words: of the longest sentence.
+        vocab_size: of the joint vocabulary.
+        num_proc: worker processes.
+    """
+
+    data: str
+    pairs: int = 1_000_000
+    copies: int = 36
+    max_words: int = 100
+    vocab_size: int = 32768
+    num_proc: int = field(default_factory=available_cores)
 
 
-def write_corpus(args: Arguments, folder: Path, chunk: int = 10_000) -> None:
+def write_corpus(args: PreparationBenchmark, folder: Path, chunk: int = 10_000) -> None:
     """Sentences of log-normal length, 26 words in the mean, whose sides differ in length by some 15 %."""
     random = np.random.default_rng(0)
     words = {side: np.array(" ".join(read_lines(Path(args.data) / f"train.{side}.gz")).split()) for side in LANGUAGES}
@@ -63,7 +75,7 @@ def sentences(words: np.ndarray, counts: np.ndarray, random: np.random.Generator
     return [" ".join(drawn[end - count : end]) for end, count in zip(ends, counts, strict=True)]
 
 
-def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
+def recipe_of(args: PreparationBenchmark, folder: Path, upsample: int) -> dict[str, Any]:
     """A recipe on the corpus, of a model so small that it takes no time."""
     small = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     return {
@@ -80,13 +92,6 @@ def recipe_of(args: Arguments, folder: Path, upsample: int) -> dict[str, Any]:
 
 def start_training(path: str) -> dict[str, float]:
     """Seconds from the launch of this process to its first update, those of planning alone, and peak memory."""
-    from admin_nmt.data.batching import TokenBatchSampler
-    from admin_nmt.distributed import start_processes
-    from admin_nmt.runs.building import build_trainer
-    from admin_nmt.runs.preparation import prepare
-    from admin_nmt.runs.recipe import load_recipe
-    from admin_nmt.trainer.evaluation import pair_lengths
-
     recipe = load_recipe(path)
     start_processes()
     times = {"imports": time.time() - LAUNCH}
@@ -109,12 +114,8 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
-def measure(args: Arguments) -> dict[str, Any]:
-    from admin_nmt.distributed import start_processes
-    from admin_nmt.runs.preparation import prepare
-    from admin_nmt.runs.recipe import load_recipe
-    from prepare_data import Meter
-
+def measure(args: PreparationBenchmark) -> dict[str, Any]:
+    """Prepare the corpus, then start a training on it in a process of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder, meter, load = Path(name), Meter(), os.getloadavg()[0]
         write_corpus(args, folder)
@@ -124,10 +125,10 @@ def measure(args: Arguments) -> dict[str, Any]:
         start_processes()
         prepare(load_recipe(folder / "prepare.yaml"), args.num_proc, meter)
         cache = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
-        command = [sys.executable, __file__, args.data, "--start", str(folder / "start.yaml")]
+        command = [sys.executable, "-m", __name__, str(folder / "start.yaml")]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
         start = json.loads(output.splitlines()[-1])
-    facts = {name: value for name, value in asdict(args).items() if name not in ("data", "output", "start")}
+    facts = {name: value for name, value in asdict(args).items() if name != "data"}
     facts |= {"cores": available_cores(), "load": load}
     return facts | {"text_gb": text / 1e9, "cache_gb": cache / 1e9, "steps": meter.steps, "start": start}
 
@@ -144,7 +145,7 @@ def as_markdown(results: dict[str, Any]) -> str:
     table = "\n".join(rows)
     return f"""# Preparing data, and starting on it
 
-`python training/benchmark_data.py path/to/multi30k`: {results["pairs"]:,} made-up pairs in two plain files of together
+`admin-nmt benchmark data path/to/multi30k`: {results["pairs"]:,} made-up pairs in two plain files of together
 {results["text_gb"]:.2f} GB, joint vocabulary of {results["vocab_size"]:,}, {results["num_proc"]} processes on
 {results["cores"]} cores with a load of {results["load"]:.1f} before the run (where others compute, the seconds are
 longer than on a free machine, the CPU seconds hardly). The words are those of Multi30k and compounds of them: real text
@@ -166,19 +167,15 @@ planning, ω and the update; {start["cpu"]:.1f} CPU seconds in all. Planning alo
 """
 
 
-def main() -> None:
-    args = parse(Arguments, __doc__)
-    if args.start is not None:
-        print(json.dumps(start_training(args.start)))
-        return
+def run_preparation_benchmark(args: PreparationBenchmark, folder: Path | None = None) -> None:
+    """Measure, print the page, and leave data.json and data.md in a folder."""
     results = measure(args)
     print(as_markdown(results))
-    if args.output is not None:
-        folder = Path(args.output)
+    if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data.json").write_text(json.dumps(results, indent=1) + "\n")
         (folder / "data.md").write_text(as_markdown(results))
 
 
 if __name__ == "__main__":
-    run(main)
+    print(json.dumps(start_training(sys.argv[1])))

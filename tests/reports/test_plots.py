@@ -1,7 +1,6 @@
-"""Every figure of plot.py, from made-up runs and tiny models."""
+"""Every figure of `admin-nmt plot`, from made-up runs and tiny models."""
 
 import json
-import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,22 +9,26 @@ import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from test_experiment import results
+from typer.testing import CliRunner
 
-import plot
 from admin_nmt.benchmarks.generation_speed import LENGTH, SpeedTest, measure
+from admin_nmt.cli.app import app
 from admin_nmt.exporting import standard_model
 from admin_nmt.figures import curves as figures
 from admin_nmt.figures import weights as model_figures
+from admin_nmt.reports import plots
 
 
 @pytest.fixture
-def picture(monkeypatch, tmp_path):
-    """Runs plot.py with arguments; gives the picture's path."""
+def picture(tmp_path):
+    """Draws a figure of these folders; gives the picture's path."""
 
-    def draw(*arguments: object) -> Path:
+    def draw(figure: str, *inputs: object) -> Path:
         output = tmp_path / "picture.png"
-        monkeypatch.setattr(sys, "argv", ["plot.py", *map(str, arguments), "--output", str(output)])
-        plot.main()
+        if figure == "speed":
+            plots.draw_speed(list(map(Path, inputs)), output)
+        else:
+            assert plots.draw(figure, list(map(Path, inputs)), output, "A title")
         return output
 
     return draw
@@ -115,7 +118,7 @@ def test_the_legend_fits_into_the_figure(kept, tmp_path):
 
 def test_runs_of_other_settings_are_lines_of_their_own():
     closed = results() | {"model": results()["model"] | {"config": {"omega_rule": "log_n", "train_omega": True}}}
-    assert [plot.line(run) for run in (results(), closed)] == ["admin", "admin, omega_rule=log_n, train_omega=True"]
+    assert [plots.line(run) for run in (results(), closed)] == ["admin", "admin, omega_rule=log_n, train_omega=True"]
 
 
 def test_lines_connect_depths_of_one_stack():
@@ -202,13 +205,13 @@ def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_pa
         assert message in capsys.readouterr().err
 
 
-def test_a_bad_input_is_named_and_the_rest_is_drawn(picture, runs, tmp_path, capsys):
+def test_a_bad_input_is_named_and_the_rest_is_drawn(runs, tmp_path):
     (tmp_path / "unfinished").mkdir()
-    with pytest.raises(SystemExit) as stop:
-        picture("curves", *runs, tmp_path / "nowhere", tmp_path / "unfinished")
-    assert stop.value.code == 1
+    command = ["plot", "curves", *runs, tmp_path / "nowhere", tmp_path / "unfinished", "--title", "Two runs"]
+    result = CliRunner().invoke(app, [*map(str, command), "--output", str(tmp_path / "picture.png")])
+    assert result.exit_code == 1
     assert not is_blank(tmp_path / "picture.png")
-    missing, unfinished = capsys.readouterr().err.splitlines()
+    missing, unfinished = result.stderr.splitlines()
     assert missing.startswith("left out: ") and "nowhere: there is no such folder" in missing
     assert unfinished.startswith("left out: ") and "has not finished" in unfinished
 
@@ -226,8 +229,8 @@ def test_names_tell_folders_apart(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     monkeypatch.chdir(tmp_path / "run")
     folders = ["gridA/seed1", "gridB/seed1", "other/final", ".", "../seed2"]
-    assert plot.names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
-    assert plot.names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
+    assert plots.names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
+    assert plots.names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
 
 
 def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
@@ -242,7 +245,7 @@ def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
 
 def test_parts_add_up(tiny_model):
     model = tiny_model(variant="dlcl_pre_ln")
-    parts = plot.parts(model)
+    parts = plots.parts(model)
     assert sum(parts.values()) == model.num_parameters()
     assert parts["embeddings"] == 99 * 16
 
@@ -255,6 +258,19 @@ def test_speed(picture, tmp_path):
     path = tmp_path / "speed.json"
     path.write_text(json.dumps(facts))
     assert not is_blank(picture("speed", path))
+
+
+def test_speed_measures_when_asked(tmp_path):
+    measured: list[dict] = []
+
+    def measure_small() -> dict:
+        sizes = {"depths": [1], "others": 1, "d_model": 16, "vocab_size": 50, "sentences": 2}
+        measured.append(measure(SpeedTest(**sizes, num_beams=1, rounds=1)))
+        return measured[0]
+
+    plots.draw_speed([], tmp_path / "new" / "speed.png", measure_small)
+    assert json.loads((tmp_path / "new" / "speed.json").read_text())["rows"][0]["varied"] == "encoder"
+    assert not is_blank(tmp_path / "new" / "speed.png")
 
 
 def test_speed_needs_one_source(picture, tmp_path):

@@ -1,4 +1,4 @@
-"""training/synthesize.py as a user runs it, and the whole way from a reverse model to a comparison."""
+"""`admin-nmt synthesize` as a user runs it, and the whole way from a reverse model to a comparison."""
 
 import json
 import os
@@ -10,22 +10,23 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-import synthesize
+from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.decoding.pair_synthesis import search_options
 from admin_nmt.decoding.sampling import Sampling
 
-TRAINING = Path(__file__).parents[2] / "training"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
 
 
-def command(script: str, *arguments: object, launch: str = "") -> list[str]:
-    return [sys.executable, *launch.split(), str(TRAINING / script), *map(str, arguments)]
+def command(*arguments: object, launch: str = "") -> list[str]:
+    return [sys.executable, *launch.split(), "-m", "admin_nmt", *map(str, arguments)]
 
 
 def run(*arguments: object, **options: str) -> str:
-    """What a script prints, run in a process of its own, on one thread and without network."""
+    """What a command prints, run in a process of its own, on one thread and without network."""
     result = subprocess.run(command(*arguments, **options), capture_output=True, text=True, env=ENVIRONMENT)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
@@ -67,13 +68,13 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
     """Interrupted and continued on two processes, the synthetic pairs are those of one process."""
     write_corpus(tmp_path)
     reverse = write_recipe(tmp_path / "reverse.yaml", "de", "en", {"source": "train.de", "target": "train.en"}, 30)
-    run("train.py", reverse)
+    run("train", reverse)
     text, output = tmp_path / "mono.de", tmp_path / "synthetic.tsv"
     arguments = [tmp_path / "runs" / "reverse" / "standard", "--input", text, "--generates", "source"]
-    arguments += ["--method", "sampling", "--chunk", "20", "--max_ratio", "0", "--max_words", "1000"]
-    run("synthesize.py", *arguments, "--output", tmp_path / "straight.tsv")
+    arguments += ["--method", "sampling", "--chunk", "20", "--max-ratio", "0", "--max-words", "1000"]
+    run("synthesize", *arguments, "--output", tmp_path / "straight.tsv")
 
-    process = subprocess.Popen(command("synthesize.py", *arguments, "--output", output), env=ENVIRONMENT)
+    process = subprocess.Popen(command("synthesize", *arguments, "--output", output), env=ENVIRONMENT)
     record = tmp_path / "synthetic.tsv.partial.json"
     while not (record.exists() and json.loads(record.read_text())["lines"]):
         assert process.poll() is None
@@ -81,7 +82,7 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 0 < json.loads(record.read_text())["lines"] < 300
-    printed = run("synthesize.py", *arguments, "--output", output, launch=LAUNCH)
+    printed = run("synthesize", *arguments, "--output", output, launch=LAUNCH)
     assert printed.count("kept") == 1
     assert output.read_bytes() == (tmp_path / "straight.tsv").read_bytes()
     assert {target for _, target in pairs(output)} <= set(text.read_text(encoding="utf-8").splitlines())
@@ -89,10 +90,10 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
 
     bitext = {"source": "train.en", "target": "train.de", "upsample": 2}
     mixed = [bitext, {"source": "synthetic.tsv", "tag": "<bt>"}]
-    run("train.py", write_recipe(tmp_path / "with.yaml", "en", "de", mixed, 10))
+    run("train", write_recipe(tmp_path / "with.yaml", "en", "de", mixed, 10))
     vocabulary = ["--tokenizer.path", tmp_path / "runs" / "with" / "final"]
-    run("train.py", write_recipe(tmp_path / "without.yaml", "en", "de", bitext, 10), *vocabulary)
-    run("compare.py", tmp_path / "runs" / "without", tmp_path / "runs" / "with", "--output", tmp_path / "report")
+    run("train", write_recipe(tmp_path / "without.yaml", "en", "de", bitext, 10), *vocabulary)
+    run("compare", tmp_path / "runs" / "without", tmp_path / "runs" / "with", "--output", tmp_path / "report")
     report = (tmp_path / "report" / "README.md").read_text()
     assert "without" in report and "paired bootstrap" in report
 
@@ -101,45 +102,38 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
 def test_distillation_with_the_teachers_vocabulary(tmp_path):
     write_corpus(tmp_path)
     bitext = {"source": "train.en", "target": "train.de"}
-    run("train.py", write_recipe(tmp_path / "teacher.yaml", "en", "de", bitext, 30))
+    run("train", write_recipe(tmp_path / "teacher.yaml", "en", "de", bitext, 30))
     teacher = tmp_path / "runs" / "teacher"
-    arguments = [teacher / "standard", "--input", tmp_path / "train.en", "--generates", "target", "--num_beams", "2"]
-    run("synthesize.py", *arguments, "--max_ratio", "0", "--output", tmp_path / "distilled.tsv")
+    arguments = [teacher / "standard", "--input", tmp_path / "train.en", "--generates", "target", "--num-beams", "2"]
+    run("synthesize", *arguments, "--max-ratio", "0", "--output", tmp_path / "distilled.tsv")
     found = dict(pairs(tmp_path / "distilled.tsv"))
     sources = (tmp_path / "train.en").read_text(encoding="utf-8").splitlines()
     assert set(found) <= set(sources) and len(found) > 0.9 * len(set(sources))
     recipe = write_recipe(tmp_path / "student.yaml", "en", "de", {"source": "distilled.tsv"}, 10)
     # A teacher of 30 updates babbles: its text has more tokens than it wrote.
     student = ["--model.encoder_layers", "1", "--model.max_position_embeddings", "1024"]
-    run("train.py", recipe, "--tokenizer.path", teacher / "final", *student)
+    run("train", recipe, "--tokenizer.path", teacher / "final", *student)
     assert (tmp_path / "runs" / "student" / "standard" / "model.safetensors").exists()
 
 
-def arguments(**fields) -> synthesize.Arguments:
-    return synthesize.Arguments("model", ["in.txt"], "out.tsv", "source", **fields)
-
-
 def test_sampling_is_unrestricted_unless_told_otherwise():
-    assert synthesize.search_options(arguments(method="sampling")) == {"sampling": Sampling(1, None, 1.0)}
-    options = synthesize.search_options(arguments(method="sampling", top_k=10, seed=3, temperature=0.5))
+    assert search_options("sampling") == {"sampling": Sampling(1, None, 1.0)}
+    options = search_options("sampling", top_k=10, seed=3, temperature=0.5)
     assert options == {"sampling": Sampling(3, 10, 0.5)}
-    assert synthesize.search_options(arguments(num_beams=4))["num_beams"] == 4
+    assert search_options("beam", num_beams=4)["num_beams"] == 4
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--output", "out.txt"], "--output out.txt: give a name that ends in .tsv"),
         (["--method", "sampling", "--backend", "ctranslate2"], "cannot draw reproducibly"),
-        (["--method", "sampling", "--top_k", "0"], "top_k is 0"),
-        (["--max_words", "0"], "max_words is 0"),
-        (["--chunk", "0"], "--chunk 0: give at least 1"),
+        (["--method", "sampling", "--top-k", "0"], "top_k is 0"),
+        (["--max-words", "0"], "max_words is 0"),
         ([], "nowhere: is no folder"),
     ],
 )
-def test_bad_arguments_are_one_line(tmp_path, monkeypatch, given, message):
+def test_bad_arguments_are_one_line(tmp_path, given, message):
     usual = ["--input", "in.txt", "--output", str(tmp_path / "out.tsv"), "--generates", "target"]
-    monkeypatch.setattr(sys, "argv", ["synthesize.py", str(tmp_path / "nowhere"), *usual, *given])
-    with pytest.raises(SystemExit) as stop:
-        synthesize.run(synthesize.main)
-    assert message in str(stop.value) and "\n" not in str(stop.value)
+    result = CliRunner().invoke(app, ["synthesize", str(tmp_path / "nowhere"), *usual, *given], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert message in result.stderr and result.stderr.count("\n") == 1

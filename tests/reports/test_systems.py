@@ -1,23 +1,21 @@
-"""training/compare.py as a user runs it: what it writes, and what it says about systems that it cannot compare."""
+"""`admin-nmt compare` as a user runs it: what it writes, and what it says about systems that it cannot compare."""
 
 import csv
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from matplotlib import image
+from typer.testing import CliRunner
 
-import compare
+from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.metrics.scores import score
 from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked
-from cli import ANEW, run
+from admin_nmt.reports.systems import target_language
 
 PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
 
@@ -29,20 +27,15 @@ def write(path: Path, lines: list[str]) -> Path:
 
 
 @pytest.fixture
-def run_in(folder, monkeypatch, capsys):
-    """Runs the script in this process; gives its exit code, and what it said on stderr."""
+def run_in(folder, monkeypatch):
+    """Runs the command in this process; gives its exit code, and what it said on stderr."""
 
-    def run_script(*arguments: object) -> tuple[int, str]:
+    def run_command(*arguments: object) -> tuple[int, str]:
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
-        try:
-            run(compare.main)
-        except SystemExit as error:
-            said = "" if isinstance(error.code, int) else str(error.code)
-            return (1 if said else error.code), capsys.readouterr().err + said
-        return 0, capsys.readouterr().err
+        result = CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
+        return result.exit_code, result.stderr
 
-    return run_script
+    return run_command
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +62,11 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder) -> Path:
-    arguments = ("runs/a", "again=runs/a/test.hyp", "perfect.txt", "--train_target", "train.de", "--output", "out")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, compare.__file__, *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, encoding="utf-8", env=environment)
-    assert result.returncode == 0, result.stderr[-2000:]
+    arguments = ("runs/a", "again=runs/a/test.hyp", "perfect.txt", "--train-target", "train.de", "--output", "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(app, ["compare", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr[-2000:]
     return folder / "out"
 
 
@@ -180,7 +173,7 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
 
 def test_files_of_an_earlier_report_do_not_stay(folder, run_in):
     """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
-    run_in("runs/a", "perfect.txt", "--train_target", "train.de", "--output", "twice")
+    run_in("runs/a", "perfect.txt", "--train-target", "train.de", "--output", "twice")
     assert {file.name for file in (folder / "twice").iterdir()} == FILES
     (folder / "twice" / "notes.txt").touch()
     run_in("runs/a", "--output", "twice")
@@ -195,16 +188,6 @@ def test_a_small_test_set_is_warned_of(folder, report):
     assert "The test set has only 60 sentences" in (report / "comparison.html").read_text()
 
 
-def test_ctrl_c_promises_no_checkpoint(capsys):
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(SystemExit, match="interrupted; the same command starts anew"):
-        run(interrupted, ANEW)
-    with pytest.raises(SystemExit, match="a training from its last checkpoint"):
-        run(interrupted)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -213,7 +196,7 @@ def test_ctrl_c_promises_no_checkpoint(capsys):
         (("runs/a", "--baseline", "z"), "--baseline z: the systems are a"),
         (("short.txt", "--reference", "perfect.txt"), "no system is left to compare"),
         (("runs/a", "--source", "short.txt"), "short.txt: has 59 lines for 60 references"),
-        (("runs/a", "--train_target", "nowhere.de"), "nowhere.de"),
+        (("runs/a", "--train-target", "nowhere.de"), "nowhere.de"),
         (("runs/a", "=perfect.txt"), "=perfect.txt: has no name before the ="),
         (("runs/a", "--language", "German"), "language 'German': give the two-letter code"),
     ],
@@ -239,8 +222,8 @@ def test_a_single_system_has_a_report_without_matrix(folder, run_in):
 
 def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
     write(tmp_path / "fr" / "results.json", ['{"recipe": {"languages": ["en", "fr"]}}'])
-    assert compare.target_language([tmp_path / "hyp.txt", tmp_path / "fr"]) == "fr"
-    assert compare.target_language([tmp_path / "hyp.txt"]) == "de"
+    assert target_language([tmp_path / "hyp.txt", tmp_path / "fr"]) == "fr"
+    assert target_language([tmp_path / "hyp.txt"]) == "de"
 
 
 def test_words_that_the_reference_lacks_are_marked():

@@ -1,43 +1,15 @@
-"""Compare systems that translated one test set: scores, significance, rare words, sentence length, n-grams.
-
-    python training/compare.py runs/admin runs/pre_ln other=hyp.txt --train_target train.de.gz --output comparison
-
-A system is the folder of a finished run or a file of detokenised translations, one a line; `name=path` names it. The
-output folder gets README.md, comparison.html (one file, no server needed), CSV tables, and plots as PNG and SVG.
-"""
+"""Reading the systems of a comparison: folders of runs, and files of translations."""
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from admin_nmt.cli.commands import describe
-from admin_nmt.data.parallel_text import read_lines
-from admin_nmt.metrics.comparison import compare
-from admin_nmt.reports.comparison_page import write_report
-from admin_nmt.runs.results import FILE, load_results
-from cli import ANEW, parse, run
-
-
-@dataclass
-class Arguments:
-    systems: list[str] = field(metadata={"help": "Run folders or files of translations, each maybe as name=path."})
-    output: str = field(metadata={"help": "Folder of the report."})
-    reference: str | None = field(
-        default=None, metadata={"help": "Raw references; by default those of the first finished run."}
-    )
-    source: str | None = field(
-        default=None, metadata={"help": "Source sentences, shown with the examples; by default those of the run."}
-    )
-    train_target: str | None = field(
-        default=None, metadata={"help": "Target side of the training text, for word accuracy by frequency."}
-    )
-    baseline: str | None = field(default=None, metadata={"help": "System to set the others against; default: first."})
-    language: str | None = field(
-        default=None, metadata={"help": "Target language, for tokenisation; default: the first run's, else de."}
-    )
-    title: str = field(default="Comparison of systems", metadata={"help": "Title of the report."})
+from ..data.parallel_text import read_lines
+from ..metrics.comparison import compare
+from ..runs.results import FILE, load_results
+from ..user_errors import describe
+from .comparison_page import write_report
 
 
 def named(argument: str) -> tuple[str, Path]:
@@ -65,7 +37,7 @@ def translations(path: Path) -> Path:
     if results.get("status") == "diverged":
         raise ValueError(f"{path}: diverged at update {results['diverged']['update']}, so it translated no test set")
     if not (results and (path / "test.hyp").exists()):
-        raise ValueError(f"{path}: has no finished evaluation; finish the run with training/train.py")
+        raise ValueError(f"{path}: has no finished evaluation; finish the run with `admin-nmt train`")
     return path / "test.hyp"
 
 
@@ -119,47 +91,69 @@ def target_language(paths: Iterable[Path]) -> str:
     return next((pair[1] for pair in pairs if pair), "de")
 
 
-def main() -> None:
-    args = parse(Arguments, __doc__)
-    output = Path(args.output)
+def compare_systems(
+    arguments: list[str],
+    output: Path,
+    *,
+    reference: str | None = None,
+    source: str | None = None,
+    train_target: str | None = None,
+    baseline: str | None = None,
+    language: str | None = None,
+    title: str = "Comparison of systems",
+) -> bool:
+    """Compare systems that translated one test set and write the report; says whether all of them are in it.
+
+    Args:
+        arguments: folders of finished runs, or files of detokenised translations, each maybe as `name=path`.
+        output: folder of the report.
+        reference: raw references; by default those of the first finished run.
+        source: source sentences, shown with the examples; by default those of the run.
+        train_target: target side of the training text, for word accuracy by frequency.
+        baseline: name of the system to set the others against; by default the first.
+        language: target language, for tokenisation; by default the first run's, else German.
+
+    Raises:
+        ValueError: naming the argument or file that leaves nothing to compare.
+    """
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: is a file; name a folder")
-    candidates = [named(argument) for argument in args.systems]
+    candidates = [named(argument) for argument in arguments]
     names = [name for name, _ in candidates]
-    if args.baseline and args.baseline not in names:
-        raise ValueError(f"--baseline {args.baseline}: the systems are {', '.join(names)}")
-    reference = args.reference or beside((path for _, path in candidates), "test.ref")
-    if reference is None:
-        raise ValueError("no run here has a test.ref; give the references with --reference")
-    references = list(read_lines(reference))
+    if baseline and baseline not in names:
+        raise ValueError(f"--baseline {baseline}: the systems are {', '.join(names)}")
+    references = list(read_lines(reference or reference_file(path for _, path in candidates)))
     systems, kept, remarks = read_systems(candidates, references)
     if not systems:
         raise ValueError("no system is left to compare")
-    baseline = args.baseline if args.baseline in systems else next(iter(systems))
-    if args.baseline and baseline != args.baseline:
-        remarks.append(f"the baseline {args.baseline} was left out; {baseline} takes its place")
+    chosen = baseline if baseline in systems else next(iter(systems))
+    if baseline and chosen != baseline:
+        remarks.append(f"the baseline {baseline} was left out; {chosen} takes its place")
         print(remarks[-1], file=sys.stderr)
-    source = args.source or beside(kept, "test.src")
-    sources = list(read_lines(source)) if source else None
-    if sources and len(sources) != len(references):
-        raise ValueError(
-            f"{source}: has {len(sources)} lines for {len(references)} references; give the test set's own"
-        )
-    train_target = read_lines(args.train_target) if args.train_target else None
     comparison = compare(
         systems,
         references,
-        sources=sources,
-        baseline=baseline,
-        train_target=train_target,
-        language=args.language or target_language(kept),
+        sources=read_sources(source or beside(kept, "test.src"), len(references)),
+        baseline=chosen,
+        train_target=read_lines(train_target) if train_target else None,
+        language=language or target_language(kept),
         progress=True,
     )
-    write_report(comparison, output, args.title, remarks)
+    write_report(comparison, output, title, remarks)
     print(f"{output / 'comparison.html'}: {', '.join(systems)}")
-    if len(systems) < len(candidates):
-        sys.exit(1)
+    return len(systems) == len(candidates)
 
 
-if __name__ == "__main__":
-    run(main, ANEW)
+def reference_file(paths: Iterable[Path]) -> Path:
+    """The references of the first run that has some."""
+    if (found := beside(paths, "test.ref")) is None:
+        raise ValueError("no run here has a test.ref; give the references with --reference")
+    return found
+
+
+def read_sources(path: str | Path | None, count: int) -> list[str] | None:
+    """The source sentences, if there are any; raises ValueError if they are not as many as the references."""
+    sources = list(read_lines(path)) if path else None
+    if sources and len(sources) != count:
+        raise ValueError(f"{path}: has {len(sources)} lines for {count} references; give the test set's own")
+    return sources

@@ -1,8 +1,5 @@
 """Training throughput against stock Marian with the stock Seq2SeqTrainer, alternating in one run.
 
-    python training/benchmark.py --data path/to/multi30k
-    python training/benchmark.py --data path/to/multi30k --shapes 4-4 --rounds 3
-
 The same model (post-LN, label smoothing 0.1, dropout 0.1, Adam), the same token ids and the same number of updates in
 an epoch: ours takes batches of 4,096 tokens, stock takes as many pairs a batch as those hold on average, drawn at
 random or grouped by length. Counted are target tokens that are not padding, a second. Machines are shared and noisy:
@@ -26,7 +23,6 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import (
     DataCollatorForSeq2Seq,
-    HfArgumentParser,
     MarianConfig,
     MarianMTModel,
     Seq2SeqTrainer,
@@ -35,12 +31,11 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.runs.building import build_trainer
-from admin_nmt.runs.preparation import Prepared, prepare
-from admin_nmt.runs.recipe import Recipe
-from admin_nmt.trainer.evaluation import pair_lengths
-from cli import run
+from ..data.batching import TokenBatchSampler
+from ..runs.building import build_trainer
+from ..runs.preparation import Prepared, prepare
+from ..runs.recipe import Recipe
+from ..trainer.evaluation import pair_lengths
 
 
 @dataclass
@@ -73,12 +68,22 @@ SYSTEMS = ("ours", "stock grouped", "stock random")
 
 
 @dataclass
-class Arguments:
-    data: str = field(metadata={"help": "Folder of Multi30k: train.en.gz, train.de.gz."})
-    shapes: list[str] = field(default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}."})
-    max_tokens: int = field(default=4096, metadata={"help": "Token budget of a batch."})
-    rounds: int = field(default=2, metadata={"help": "Measurements of each system; the table shows their median."})
-    output: str = field(default="model_cards/benchmark", metadata={"help": "Folder of the results."})
+class TrainingBenchmark:
+    """What is measured.
+
+    Args:
+        data: folder of Multi30k: train.en.gz, train.de.gz.
+        shapes: among `SHAPES`.
+        max_tokens: token budget of a batch.
+        rounds: measurements of each system; the table shows their median.
+        output: folder of the results.
+    """
+
+    data: str
+    shapes: list[str] = field(default_factory=lambda: list(SHAPES))
+    max_tokens: int = 4096
+    rounds: int = 2
+    output: str = "model_cards/benchmark"
 
 
 class Stopwatch(TrainerCallback):
@@ -110,7 +115,7 @@ def common(folder: str, seed: int) -> dict[str, Any]:
     return quiet | {"output_dir": folder, "learning_rate": 1e-4, "max_grad_norm": 0.0, "seed": seed}
 
 
-def ours(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int) -> Any:
+def ours(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str, seed: int) -> Any:
     """AdminTrainer on our post-LN model."""
     settings = common(folder, seed) | {"optimizer": "adam", "max_tokens": args.max_tokens, "max_steps": shape.updates}
     model = shape.fields() | {"variant": "post_ln", "attn_implementation": "eager"}
@@ -118,7 +123,7 @@ def ours(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: i
     return build_trainer(Recipe.model_validate(values), prepared)
 
 
-def stock(shape: Shape, args: Arguments, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
+def stock(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
     """Seq2SeqTrainer on MarianMTModel, on a sample of the batches that it would make of all the data."""
     tokenizer = prepared.source_tokenizer
     vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "eos_token_id": 0}
@@ -151,7 +156,7 @@ def stock_batches(data: Dataset, max_tokens: int, seed: int, grouped: bool) -> l
     return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
 
 
-def measure(system: str, name: str, args: Arguments, seed: int) -> float:
+def measure(system: str, name: str, args: TrainingBenchmark, seed: int) -> float:
     """Target tokens a second of one system."""
     shape, prepared = SHAPES[name], prepare(Recipe.model_validate({"output_dir": "", "data": corpora(args)}))
     with TemporaryDirectory() as folder:
@@ -166,7 +171,7 @@ def measure(system: str, name: str, args: Arguments, seed: int) -> float:
     return watch.tokens / watch.seconds
 
 
-def corpora(args: Arguments) -> dict[str, Any]:
+def corpora(args: TrainingBenchmark) -> dict[str, Any]:
     """The training data of the recipe."""
     return {"root": args.data, "train": {"source": "train.en.gz", "target": "train.de.gz"}}
 
@@ -190,11 +195,11 @@ def table(speeds: dict[str, dict[str, list[float]]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def main() -> None:
-    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
+def run_training_benchmark(args: TrainingBenchmark) -> None:
+    """Measure all systems in turn; throughput.json and throughput.md hold what is there so far."""
     unknown = set(args.shapes) - set(SHAPES)
     if unknown:
-        raise ValueError(f"shapes: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
+        raise ValueError(f"--shape: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     speeds: dict[str, dict[str, list[float]]] = {}
@@ -210,7 +215,3 @@ def main() -> None:
         (folder / "throughput.json").write_text(json.dumps(facts, indent=1) + "\n")
         (folder / "throughput.md").write_text(table(speeds))
     print(table(speeds))
-
-
-if __name__ == "__main__":
-    run(main)

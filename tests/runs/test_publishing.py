@@ -1,4 +1,4 @@
-"""training/publish.py: both models of a run with their cards, or one sentence and nothing sent."""
+"""`admin-nmt publish`: both models of a run with their cards, or one sentence and nothing sent."""
 
 import json
 import os
@@ -11,12 +11,13 @@ import pytest
 from hub_server import HubServer
 from test_cards import made_up_results
 from toy import toy_tokenizer
+from typer.testing import CliRunner
 
+from admin_nmt.cli.app import app
 from admin_nmt.exporting import export_standard
 from admin_nmt.runs.cards import write_card
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
-SCRIPT = Path(__file__).parents[2] / "training" / "publish.py"
 REPO = "someone/toy"  # that of the made-up results
 
 
@@ -42,18 +43,13 @@ def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def publish(hub, monkeypatch) -> Callable[..., str]:
-    """Runs the script in this process; returns what it would exit with, nothing if all went well."""
-    import publish
-    from cli import run
+def publish(hub) -> Callable[..., str]:
+    """Runs the command in this process; returns its last line on stderr, nothing if all went well."""
 
     def call(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["publish.py", *map(str, arguments)])
-        try:
-            run(publish.main)
-        except SystemExit as stop:
-            return str(stop.code)
-        return ""
+        result = CliRunner().invoke(app, ["publish", *map(str, arguments)], catch_exceptions=False)
+        assert result.exit_code == bool(result.stderr)
+        return result.stderr.removesuffix("\n")
 
     return call
 
@@ -67,7 +63,7 @@ def test_both_models_with_their_cards(make_run, hub):
     """In a process of its own, as a user runs it."""
     run = make_run()
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-    command = [sys.executable, SCRIPT, run, "--repo", REPO]
+    command = [sys.executable, "-m", "admin_nmt", "publish", run, "--repo", REPO]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr[-3000:]
     assert [line.split("/commit/")[0] for line in result.stdout.splitlines()] == [

@@ -1,19 +1,5 @@
-"""Plots of runs and models, one subcommand a picture.
+"""Single pictures: of runs, from their results.json, or of models, from their folders."""
 
-    python training/plot.py curves runs/a runs/b --output curves.png     training and validation perplexity
-    python training/plot.py depth runs/grids/x/* --output depth.png      test BLEU by depth and variant
-    python training/plot.py dlcl runs/dlcl/final --output weights.png    the matrices W of DLCL
-    python training/plot.py omega runs/a/final runs/b/final --output omega.png
-    python training/plot.py sizes runs/a/final runs/b/final --output sizes.png
-    python training/plot.py speed --measure --output speed.png           measures, leaves speed.json beside it
-    python training/plot.py speed speed.json --output speed.png
-
-`curves` and `depth` take folders of runs (with their results.json), `dlcl`, `omega` and `sizes` folders of models.
-Plain files among them, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is named and
-left out; the exit code is then 1.
-"""
-
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.benchmarks.generation_speed import SpeedTest, measure
-from admin_nmt.cli.commands import USER_ERRORS, describe
-from admin_nmt.figures.curves import plot_depths, plot_perplexity
-from admin_nmt.figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
-from admin_nmt.model_folder import load_model
-from admin_nmt.reports.tables import flat
-from admin_nmt.runs.results import FILE, load_results
-from cli import ANEW, run
+
+from ..figures.curves import plot_depths, plot_perplexity
+from ..figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from ..model_folder import load_model
+from ..runs.results import FILE, load_results
+from ..user_errors import describe, user_errors
+from .tables import flat
 
 DEFAULTS = {
     name: getattr(AdminConfig(), name)
@@ -107,7 +92,7 @@ def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, 
     for name, folder in zip(names(folders), folders, strict=True):
         try:
             found[name] = read(folder)
-        except USER_ERRORS as error:
+        except user_errors() as error:
             print(f"left out: {describe(error)}", file=sys.stderr)
     return found
 
@@ -119,66 +104,52 @@ def line(results: Mapping[str, Any]) -> str:
     return ", ".join([model["variant"], *(f"{k}={config[k]}" for k, v in DEFAULTS.items() if config.get(k, v) != v)])
 
 
-Draw = Callable[[Mapping[str, Any], argparse.Namespace], None]
+Draw = Callable[[Mapping[str, Any], str, Path], None]
 FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
-    "curves": (results, lambda runs, args: plot_perplexity(runs, args.title, args.output)),
+    "curves": (results, plot_perplexity),
     "depth": (
         lambda folder: flat(run := results(folder)) | {"line": line(run)},
-        lambda rows, args: plot_depths([*rows.values()], args.title, args.output),
+        lambda rows, title, path: plot_depths([*rows.values()], title, path),
     ),
-    "dlcl": (load, lambda models, args: plot_history_weights(*models.values(), args.output)),
-    "omega": (load_with_omega, lambda models, args: plot_omega(models, args.output)),
-    "sizes": (lambda folder: parts(load(folder)), lambda sizes, args: plot_sizes(sizes, args.output)),
+    "dlcl": (load, lambda models, title, path: plot_history_weights(next(iter(models.values())), path)),
+    "omega": (load_with_omega, lambda models, title, path: plot_omega(models, path)),
+    "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path: plot_sizes(sizes, path)),
 }
 
 
-def draw(args: argparse.Namespace) -> bool:
-    """Draw the figure of runs or models that was asked for; says whether all of them are in it."""
-    files = [path for path in args.inputs if path.is_file()]
-    folders = list({path.resolve(): path for path in args.inputs if path not in files}.values())
+def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "") -> bool:
+    """Draw a figure of runs or models; says whether all of them are in it.
+
+    Plain files among the inputs, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is
+    named on stderr and left out.
+    """
+    files = [path for path in inputs if path.is_file()]
+    folders = list({path.resolve(): path for path in inputs if path not in files}.values())
     if files:
         print(f"skipped, as they are no folders: {', '.join(path.name for path in files)}", file=sys.stderr)
     if not folders:
-        raise ValueError(f"{args.figure}: name at least one folder")
-    if args.figure == "dlcl" and len(folders) != 1:
+        raise ValueError(f"{figure}: name at least one folder")
+    if figure == "dlcl" and len(folders) != 1:
         raise ValueError("dlcl shows one model: give one folder")
-    read, plot = FIGURES[args.figure]
+    read, plot = FIGURES[figure]
     found = read_all(folders, read)
     if not found:
         raise ValueError("nothing is left to draw")
-    plot(found, args)
+    plot(found, title, output)
     return len(found) == len(folders)
 
 
-def speed(args: argparse.Namespace) -> None:
-    """Draw the speed by depth, measured now or earlier."""
-    if args.measure == bool(args.inputs):
+def draw_speed(inputs: Sequence[Path], output: Path, measure: Callable[[], dict[str, Any]] | None = None) -> None:
+    """Draw the speed by depth, of earlier measurements or of what `measure` finds, which is left beside the figure."""
+    if bool(measure) == bool(inputs):
         raise ValueError("speed: give either a JSON of earlier measurements or --measure")
-    if len(args.inputs) > 1:
+    if len(inputs) > 1:
         raise ValueError("speed shows one measurement: give one JSON")
-    if args.measure:
-        facts = measure(SpeedTest())
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    if measure:
+        facts = measure()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     else:
-        facts = read_json(args.inputs[0], {"rows", "settings", "device"})
-        check(args.inputs[0], facts["settings"], {"others", "num_beams", "d_model"})
-    plot_speed(facts, args.output)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=[*FIGURES, "speed"])
-    parser.add_argument("inputs", nargs="*", type=Path, help="folders of runs or models, or the JSON of speed")
-    parser.add_argument("--output", type=Path, required=True, help="PNG, SVG or PDF file")
-    parser.add_argument("--title", default="", help="of curves and depth")
-    parser.add_argument("--measure", action="store_true", help="speed: measure now, on models of random weights")
-    args = parser.parse_args()
-    if args.figure == "speed":
-        speed(args)
-    elif not draw(args):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    run(main, ANEW)
+        facts = read_json(inputs[0], {"rows", "settings", "device"})
+        check(inputs[0], facts["settings"], {"others", "num_beams", "d_model"})
+    plot_speed(facts, output)

@@ -1,4 +1,4 @@
-"""The scripts under training/, run as a user runs them, on a small corpus of plain files."""
+"""`admin-nmt train` on a small corpus of plain files: in this process, launched on two, killed and resumed."""
 
 import json
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 from toy import write_recipe
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from admin_nmt.cli.commands import app
+from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
@@ -20,12 +20,13 @@ from admin_nmt.runs.recipe import load_recipe
 TRAINING = Path(__file__).parents[2] / "training"
 
 
-def run(script: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess:
-    """Run a script in a process of its own, on one thread and without network."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, TRAINING / script, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment)
-    assert not check or result.returncode == 0, result.stderr[-3000:]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def train(*arguments: object, code: int = 0) -> Result:
+    """`admin-nmt train` in this process; a bug raises."""
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == code, result.stderr[-3000:]
     return result
 
 
@@ -38,7 +39,7 @@ def recipe_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe_file) -> tuple[Path, str]:
     """The folder of the finished run, and what it printed."""
-    return recipe_file.parent / "run", run("train.py", recipe_file).stdout
+    return recipe_file.parent / "run", train(recipe_file).stdout
 
 
 def test_train_leaves_a_stock_model_and_results(finished):
@@ -59,9 +60,8 @@ def test_train_leaves_a_stock_model_and_results(finished):
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
-    again = run("train.py", recipe_file, check=False)
-    assert again.returncode != 0
-    assert "holds a finished run" in again.stderr
+    again = train(recipe_file, code=1)
+    assert again.stderr.startswith("error: ") and "holds a finished run" in again.stderr
 
 
 def test_evaluate_scores_as_training_does(finished, recipe_file):
@@ -73,17 +73,14 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
 
 
 def test_a_wrong_value_is_one_line(recipe_file, tmp_path):
-    result = run("train.py", recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", check=False)
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith("error: ") or "error: " in result.stderr
-    assert "Traceback" not in result.stderr
-    assert "'foo' is not one of" in result.stderr
+    told = train(recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", code=1).stderr.splitlines()
+    assert told[-1].startswith("error: ") and "'foo' is not one of" in told[-1]
 
 
 def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
     """A first attempt that failed at its data, a recipe cut off by a full disk, or a user's own one stop nobody."""
     claimed = tmp_path / "run" / "recipe.yaml"
-    wrong = run("train.py", recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", check=False)
+    wrong = train(recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", code=1)
     assert "x.en: No such file" in wrong.stderr and claimed.exists()
     for content in (claimed.read_text(), "", "data: {train: {source: x.en}}\n", "a: [\n"):
         claimed.write_text(content)
@@ -104,9 +101,13 @@ def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
-    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
-    other = run("train.py", recipe_file, "--output_dir", tmp_path, check=False)
-    assert f"{tmp_path}: another process trains there" in other.stderr
+    hold = "import sys; from filelock import FileLock; FileLock(sys.argv[1]).acquire(); print(flush=True); input()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "\n"
+        refused = train(recipe_file, "--output_dir", tmp_path, code=1)
+        other.communicate("\n")
+    assert f"{tmp_path}: another process trains there" in refused.stderr
 
 
 def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
@@ -123,8 +124,8 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe | {"evaluation": {"num_beams": 1}}))
     launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
-    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", str(TRAINING / "train.py"), str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", "-m", "admin_nmt", "train", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert result.returncode == 0, result.stderr[-3000:]
     assert "training on 2 processes" in result.stdout
     assert result.stdout.count("[5/5]") == 1
@@ -136,21 +137,20 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     folder = tmp_path / "run"
     overrides = ["--output_dir", str(folder), "--training.max_steps", "30", "--training.eval_bleu", "false"]
     overrides += ["--training.metric_for_best_model", "eval_loss"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, str(TRAINING / "train.py"), str(recipe_file), *overrides]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not (folder / "checkpoint-3" / "trainer_state.json").exists():
         assert process.poll() is None
         time.sleep(0.05)
     process.kill()
     process.wait()
     for field, value in (("model.variant", "pre_ln"), ("training.learning_rate", "1e-4")):
-        changed = run("train.py", recipe_file, *overrides, f"--{field}", value, check=False)
+        changed = train(recipe_file, *overrides, f"--{field}", value, code=1)
         assert f"its checkpoints were trained with {field} " in changed.stderr
-    printed = run("train.py", recipe_file, *overrides).stdout
+    printed = train(recipe_file, *overrides).stdout
     assert f"going on from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30
     weights = (folder / "final" / "model.safetensors").read_bytes()
     (folder / "results.json").unlink()  # as if it was killed after the last update
-    run("train.py", recipe_file, *overrides)
+    train(recipe_file, *overrides)
     assert (folder / "final" / "model.safetensors").read_bytes() == weights

@@ -1,8 +1,5 @@
 """Translation speed of four systems, alternating in one run: ours, stock `generate`, CTranslate2 in float32 and int8.
 
-    python training/benchmark_translation.py --data path/to/multi30k
-    python training/benchmark_translation.py --data path/to/multi30k --model runs/multi30k/standard --check 500
-
 Sentences of test_2016, beam 5. Ours and CTranslate2 take batches of `max_tokens` source positions, sorted by length;
 stock takes 32 sentences in the order of the file. The shapes have random weights and take `steps` decoder steps for
 every sentence in all four systems; a trained model ends where it likes. Each measurement is a process of its own, with
@@ -26,13 +23,13 @@ import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
-from admin_nmt.data.parallel_text import read_lines
-from admin_nmt.decoding import ctranslate2_backend
-from admin_nmt.exporting import export_standard
-from admin_nmt.metrics.scores import bleu
-from admin_nmt.tokenization.byte_bpe import train_tokenizer
-from benchmark import Shape, alone
-from cli import parse, run
+
+from ..data.parallel_text import read_lines
+from ..decoding import ctranslate2_backend
+from ..exporting import export_standard
+from ..metrics.scores import bleu
+from ..tokenization.byte_bpe import train_tokenizer
+from .training_speed import Shape, alone
 
 SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0)}
 SYSTEMS = ("stock", "ours", "CTranslate2 float32", "CTranslate2 int8")
@@ -40,22 +37,38 @@ STOCK_BATCH = 32
 
 
 @dataclass
-class Arguments:
-    data: str = field(metadata={"help": "Folder of Multi30k: train.*.gz, and test_2016_flickr.*.gz to translate."})
-    model: str | None = field(default=None, metadata={"help": "Folder of a trained stock model, measured as well."})
-    source: str | None = field(default=None, metadata={"help": "Sentences to translate instead of test_2016."})
-    target: str | None = field(default=None, metadata={"help": "Their references, for the BLEU of `check`."})
-    shapes: list[str] = field(
-        default_factory=lambda: list(SHAPES), metadata={"help": f"Among {', '.join(SHAPES)}; or none."}
-    )
-    rounds: int = field(default=3, metadata={"help": "Measurements of each system; 0 to check alone."})
-    sentences: int = field(default=1000, metadata={"help": "So many sentences from the start of the file."})
-    num_beams: int = field(default=5, metadata={"help": "Beam size."})
-    steps: int = field(default=15, metadata={"help": "Decoder steps of a sentence under random weights."})
-    max_tokens: int = field(default=1024, metadata={"help": "Source positions of a batch of ours and of CTranslate2."})
-    threads: int = field(default_factory=torch.get_num_threads, metadata={"help": "Threads of each system."})
-    check: int = field(default=0, metadata={"help": "Compare the model's translations of so many sentences."})
-    output: str = field(default="model_cards/benchmark", metadata={"help": "Folder of the results."})
+class TranslationBenchmark:
+    """What is measured.
+
+    Args:
+        data: folder of Multi30k: train.*.gz, and test_2016_flickr.*.gz to translate.
+        model: folder of a trained stock model, measured as well.
+        source: sentences to translate instead of test_2016.
+        target: their references, for the BLEU of `check`.
+        shapes: among `SHAPES`, or none.
+        rounds: measurements of each system; 0 to check alone.
+        sentences: so many from the start of the file.
+        num_beams: beam size.
+        steps: decoder steps of a sentence under random weights.
+        max_tokens: source positions of a batch of ours and of CTranslate2.
+        threads: of each system.
+        check: compare the model's translations of so many sentences.
+        output: folder of the results.
+    """
+
+    data: str
+    model: str | None = None
+    source: str | None = None
+    target: str | None = None
+    shapes: list[str] = field(default_factory=lambda: list(SHAPES))
+    rounds: int = 3
+    sentences: int = 1000
+    num_beams: int = 5
+    steps: int = 15
+    max_tokens: int = 1024
+    threads: int = field(default_factory=torch.get_num_threads)
+    check: int = 0
+    output: str = "model_cards/benchmark"
 
 
 @dataclass
@@ -130,7 +143,7 @@ def translations(system: str, case: Case) -> list[str]:
     return build(system, case)(case.sentences)
 
 
-def random_model(name: str, args: Arguments, folder: Path) -> Path:
+def random_model(name: str, args: TranslationBenchmark, folder: Path) -> Path:
     """A stock Marian folder of a shape, with random weights and a vocabulary of the training data."""
     lines = (line for side in ("en", "de") for line in read_lines(Path(args.data) / f"train.{side}.gz"))
     tokenizer = train_tokenizer(lines, 8000)
@@ -140,7 +153,9 @@ def random_model(name: str, args: Arguments, folder: Path) -> Path:
     return folder
 
 
-def compare(args: Arguments, folder: str, cache: str, sentences: list[str], references: list[str]) -> list[dict]:
+def compare(
+    args: TranslationBenchmark, folder: str, cache: str, sentences: list[str], references: list[str]
+) -> list[dict]:
     """How many translations of each system are ours, and their BLEU, at beam 1 and 5."""
     rows = []
     for beams in (1, 5):
@@ -177,38 +192,32 @@ def check_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    args = parse(Arguments, __doc__)
-    if args.shapes == ["none"]:
-        args.shapes = []
-    unknown = set(args.shapes) - set(SHAPES)
-    if unknown:
-        raise ValueError(f"shapes: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
+def run_translation_benchmark(args: TranslationBenchmark) -> None:
+    """Check and measure all systems in turn; translation.json and translation.md hold what is there so far."""
+    if unknown := set(args.shapes) - set(SHAPES):
+        raise ValueError(f"--shape: {min(unknown)!r} is not one of {', '.join(SHAPES)}")
     model = args.model or ""
     if args.check and not model:
-        raise ValueError("check: needs a trained model; name its folder with --model")
-    test = Path(args.data) / "test_2016_flickr.en.gz"
-    sentences = list(read_lines(args.source or test))[: max(args.sentences, args.check)]
-    target = args.target if args.source else test.with_name("test_2016_flickr.de.gz")
-    references = list(read_lines(target))[: args.check] if target else []
+        raise ValueError("--check: needs a trained model; name its folder with --model")
+    sentences, references = test_set(args)
     output = Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": args.threads}
     facts |= {library.__name__: library.__version__ for library in (torch, transformers, ctranslate2)}
-    all_runs: dict[str, dict[str, list[dict[str, float]]]] = {}
-    facts |= {"runs": all_runs, "check": []}
+    facts |= {"runs": {}, "check": []}
+    part = sentences[: args.sentences]
     with TemporaryDirectory() as temporary:
         cache = f"{temporary}/cache"
         if args.check:
             facts["check"] = compare(args, model, cache, sentences[: args.check], references)
-            save(facts, output, len(sentences[: args.sentences]))
+            save(facts, output, len(part))
         for name in filter(None, [*args.shapes, model] if args.rounds else []):
             folder = name if name == model else random_model(name, args, Path(temporary) / name)
             steps = None if name == model else args.steps
-            part = sentences[: args.sentences]
             case = Case(str(folder), cache, part, args.num_beams, steps, args.max_tokens, args.threads)
             alone(translations, SYSTEMS[-1], Case(**vars(case) | {"sentences": part[:1]}))  # converts the model
-            runs = all_runs[title(name, folder)] = {system: [] for system in SYSTEMS}
+            runs: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
+            facts["runs"][title(name, folder)] = runs
             for number in range(args.rounds):
                 for system in SYSTEMS:
                     runs[system].append(alone(measure, system, case))
@@ -216,6 +225,14 @@ def main() -> None:
                     print(f"{name} round {number + 1}: {system} {speed:.1f} sentences a second", flush=True)
                 save(facts, output, len(part))
     print((output / "translation.md").read_text(), end="")
+
+
+def test_set(args: TranslationBenchmark) -> tuple[list[str], list[str]]:
+    """The sentences to translate, and the references of those to check, if there are any."""
+    test = Path(args.data) / "test_2016_flickr.en.gz"
+    sentences = list(read_lines(args.source or test))[: max(args.sentences, args.check)]
+    target = args.target if args.source else test.with_name("test_2016_flickr.de.gz")
+    return sentences, list(read_lines(target))[: args.check] if target else []
 
 
 def title(name: str, folder: str | Path) -> str:
@@ -231,7 +248,3 @@ def save(facts: dict[str, Any], folder: Path, count: int) -> None:
     tables = [speed_table(facts["runs"], count)] if facts["runs"] else []
     tables += [check_table(facts["check"])] if facts["check"] else []
     (folder / "translation.md").write_text("\n".join(tables))
-
-
-if __name__ == "__main__":
-    run(main)

@@ -1,21 +1,19 @@
-"""What prepare_data.py prepares is what train.py then finds, and a vocabulary that does not fit is refused."""
+"""What `admin-nmt prepare` prepares is what training then finds, and a vocabulary that does not fit is refused."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from toy import random_texts
+from typer.testing import CliRunner
 
+from admin_nmt.cli.app import app
 from admin_nmt.data import corpora as data
 from admin_nmt.runs import preparation
 from admin_nmt.runs.building import build_model
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
-
-SCRIPT = Path(__file__).parents[2] / "training" / "prepare_data.py"
 
 
 @pytest.fixture
@@ -42,28 +40,21 @@ def recipe_file(tmp_path) -> Path:
 
 
 def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
-    command = [sys.executable, str(SCRIPT), str(recipe_file), "--num_proc", "2"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    command = ["prepare", str(recipe_file), "--num-proc", "2", "--data.max_length", "200"]
+    printed = CliRunner().invoke(app, command, catch_exceptions=False).stdout
     for step in ("reading", "cleaning", "vocabulary", "tokenising"):
         assert f"{step}: " in printed
     assert "peak memory" in printed
+    assert f"next: admin-nmt train {recipe_file} --data.max_length 200" in printed
     monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
     monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
-    prepared = prepare(load_recipe(recipe_file))
+    prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
     kept = prepared.counts["kept"]
     assert tagged <= 60
     assert len(prepared.data["train"]) == 2 * (kept - tagged) + tagged
     assert len(prepared.data["valid"]) == 60
-
-
-def test_a_wrong_number_of_processes_is_one_line(recipe_file):
-    command = [sys.executable, str(SCRIPT), str(recipe_file), "--num_proc", "many"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert "--num_proc is 'many'" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):

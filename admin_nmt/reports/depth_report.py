@@ -1,9 +1,5 @@
 """Why post-LN fails when it is deep and ADMIN does not: dependency on the residual branches, and what it does.
 
-    python training/analyse_depth.py --output model_cards/depth-analysis
-    python training/analyse_depth.py --variants post_ln admin --depths 6 24 96 --d_model 256 --output out
-    python training/analyse_depth.py --variants admin admin:log_n admin:n --output out     the rules for ω
-
 New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
 each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
 weights take a small random step, or Adam's first step (Liu et al. 2020, *Understanding the Difficulty of Training
@@ -23,15 +19,14 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.figures.curves import legend_above, line_style, save
-from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.profiling import profile_omega
-from admin_nmt.reports.depth_analysis import dependencies, output_change, perturbed, updated
-from admin_nmt.trainer.admin_trainer import PROFILING_MODES, is_profiling_wanted
-from cli import ANEW, run
+
+from ..figures.curves import legend_above, line_style, save
+from ..model.configuration_admin import VARIANTS
+from ..profiling import profile_omega
+from ..trainer.admin_trainer import PROFILING_MODES, is_profiling_wanted
+from .depth_analysis import dependencies, output_change, perturbed, updated
 
 VOCABULARY = 1000
 SUM = r"$\sum_i \beta_{ii}^2$"
@@ -44,20 +39,30 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 
 
 @dataclass
-class Arguments:
-    output: str = field(metadata={"help": "Folder of the plots, the numbers and their table, table.md."})
-    variants: list[str] = field(
-        default_factory=lambda: list(VARIANTS),
-        metadata={"help": "Which to analyse; admin:RULE takes ω from that rule."},
-    )
-    depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60], metadata={"help": "Encoder layers."})
-    decoder_layers: int = field(default=6, metadata={"help": "Decoder layers, at every depth of the encoder."})
-    shown_depth: int = field(default=18, metadata={"help": "Encoder layers of the pictures of single sublayers."})
-    d_model: int = field(default=128, metadata={"help": "Width; feed-forward twice that, 4 heads."})
-    sentences: int = field(default=16, metadata={"help": "Pairs of the batch, 24 random tokens a side."})
-    scale: float = field(default=1e-2, metadata={"help": "Random step, in standard deviations of each matrix."})
-    learning_rate: float = field(default=1e-5, metadata={"help": "Size of Adam's first step."})
-    seeds: list[int] = field(default_factory=lambda: [1, 2, 3], metadata={"help": "Of weights, batch and step."})
+class DepthStudy:
+    """What is analysed.
+
+    Args:
+        variants: which; `admin:RULE` takes ω from that rule.
+        depths: encoder layers.
+        decoder_layers: at every depth of the encoder.
+        shown_depth: encoder layers of the pictures of single sublayers.
+        d_model: width; the feed-forward is twice that, with 4 heads.
+        sentences: pairs of the batch, 24 random tokens a side.
+        scale: of the random step, in standard deviations of each matrix.
+        learning_rate: size of Adam's first step.
+        seeds: of weights, batch and step.
+    """
+
+    variants: list[str] = field(default_factory=lambda: list(VARIANTS))
+    depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60])
+    decoder_layers: int = 6
+    shown_depth: int = 18
+    d_model: int = 128
+    sentences: int = 16
+    scale: float = 1e-2
+    learning_rate: float = 1e-5
+    seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
 
 
 def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
@@ -67,18 +72,18 @@ def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
     return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
 
 
-def new_config(args: Arguments, variant: str, encoder_layers: int) -> AdminConfig:
+def new_config(args: DepthStudy, variant: str, encoder_layers: int) -> AdminConfig:
     """A configuration; raises ValueError where there is no such variant or rule, or the variant has no ω to rule."""
     name, _, rule = variant.partition(":")
     if rule and name != "admin":
-        raise ValueError(f"--variants {variant}: only admin takes a rule for ω")
+        raise ValueError(f"--variant {variant}: only admin takes a rule for ω")
     shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
     for stack in ("encoder", "decoder"):
         shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
     return AdminConfig(variant=name, vocab_size=VOCABULARY, **({"omega_rule": rule} if rule else {}), **shape)
 
 
-def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
+def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
     """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
     model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
     if is_profiling_wanted(model.config):
@@ -86,7 +91,7 @@ def new_model(args: Arguments, variant: str, encoder_layers: int, batch: dict[st
     return model
 
 
-def analyse(args: Arguments, variant: str, encoder_layers: int, seed: int) -> dict[str, Any]:
+def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> dict[str, Any]:
     """The numbers of one model."""
     torch.manual_seed(seed)
     batch = random_batch(args.sentences)
@@ -108,13 +113,13 @@ def is_chain(variant: str) -> bool:
     return not variant.startswith("dlcl_")
 
 
-def averages(args: Arguments, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:
+def averages(args: DepthStudy, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:
     """Over the seeds, at each depth."""
     chosen = [row for row in rows if row["variant"] == variant]
     return [mean(measure(row) for row in chosen if row["encoder_layers"] == depth) for depth in args.depths]
 
 
-def plot_growth(args: Arguments, rows: list[Row], path: Path) -> None:
+def plot_growth(args: DepthStudy, rows: list[Row], path: Path) -> None:
     """Own branch by sublayer, and the three measures by depth."""
     figure, axes = plt.subplots(2, 2, figsize=(10, 7.5), layout="constrained")
     first, *others = axes.flat
@@ -142,7 +147,7 @@ def plot_growth(args: Arguments, rows: list[Row], path: Path) -> None:
     save(figure, path)
 
 
-def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
+def plot_matrices(args: DepthStudy, rows: list[Row], path: Path) -> None:
     """β of every pair of sublayers, as heat maps."""
     matrices = {row["variant"]: row["beta_squared"] for row in rows if "beta_squared" in row}
     columns = min(3, len(matrices))
@@ -165,7 +170,7 @@ def plot_matrices(args: Arguments, rows: list[Row], path: Path) -> None:
     save(figure, path)
 
 
-def table(args: Arguments, rows: list[Row]) -> str:
+def table(args: DepthStudy, rows: list[Row]) -> str:
     """Each measure at the smallest and the largest depth, and how well a + b·N and a + b·ln N describe all depths."""
     ends = f"{args.depths[0]} → {args.depths[-1]} layers"
     head = ["variant", *(text for name in MEASURES for text in (f"{name}, {ends}", "R² of N, of log N"))]
@@ -192,24 +197,24 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def main() -> None:
-    (args,) = HfArgumentParser(Arguments, description=__doc__).parse_args_into_dataclasses()
+def write_depth_report(args: DepthStudy, folder: Path) -> str:
+    """Analyse, and leave results.json, table.md and the plots in a folder; returns the table.
+
+    Raises:
+        ValueError: a variant or depth cannot be analysed, found before anything is computed.
+    """
     if len(set(args.depths)) < 2:
-        raise ValueError("--depths: give at least two different ones; the growth from one to the other is measured")
+        raise ValueError("--depth: give at least two different ones; the growth from one to the other is measured")
     for variant in args.variants:
         new_config(args, variant, args.shown_depth)
     depths = sorted({*args.depths, args.shown_depth})
-    rows = [analyse(args, *cell) for cell in tqdm(list(product(args.variants, depths, args.seeds)), desc="models")]
-    folder = Path(args.output)
+    cases = list(product(args.variants, depths, args.seeds))
+    rows = [analyse(args, *case) for case in tqdm(cases, desc="models")]
     folder.mkdir(parents=True, exist_ok=True)
-    facts = {"settings": asdict(args), "torch": torch.__version__, "rows": rows}
+    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
     (folder / "results.json").write_text(json.dumps(rounded(facts)) + "\n", encoding="utf-8")
     text = table(args, rows)
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
     plot_growth(args, rows, folder / "growth.png")
     plot_matrices(args, rows, folder / "dependencies.png")
-    print(text)
-
-
-if __name__ == "__main__":
-    run(main, ANEW)
+    return text

@@ -1,19 +1,6 @@
-"""Predict the peak memory of recipes without running them, and which GPUs they fit.
+"""Tables of predicted peak memory: of recipes, and of small models beside what PyTorch's profiler sees allocated."""
 
-    python training/memory.py training/recipes/wmt14-en-de-60-12.yaml --training.max_tokens 8192
-    python training/memory.py training/recipes/*.yaml --output model_cards/benchmark/memory
-    python training/memory.py training/recipes/wmt14-en-fr-60-12.yaml --options
-    python training/memory.py --verify --output model_cards/benchmark/memory-verified
-
-`--options` varies precision and checkpointing, `--prepared` takes the lengths of sentences and the vocabulary from the
-prepared data instead of the recipe's limits, `--verify` compares predictions with what PyTorch's profiler sees
-allocated while small models train on this machine's CPU. All tables are predictions but for the column "measured". GB
-are 10⁹ bytes.
-"""
-
-import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import product
@@ -24,17 +11,17 @@ from typing import Any
 from datasets import Dataset
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-from tqdm import tqdm
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.runs.building import training_arguments
-from admin_nmt.runs.preparation import Prepared, prepare
-from admin_nmt.runs.recipe import Recipe, load_recipe
-from admin_nmt.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.trainer.evaluation import pair_lengths
-from admin_nmt.trainer.memory_prediction import (
+
+from ..data.batching import Seq2SeqCollator
+from ..runs.building import training_arguments
+from ..runs.preparation import Prepared, prepare
+from ..runs.recipe import Recipe, load_recipe
+from ..tokenization.byte_bpe import load_tokenizers
+from ..trainer.evaluation import pair_lengths
+from ..trainer.memory_prediction import (
     CONTEXT_BYTES,
     FRAGMENTATION,
     BatchShape,
@@ -45,7 +32,6 @@ from admin_nmt.trainer.memory_prediction import (
     predict_memory,
     worst_shape,
 )
-from cli import run
 
 NOTE = (
     "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "
@@ -197,7 +183,7 @@ def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     return worst_shape(config, args, shapes, recipe.model.attn_implementation)
 
 
-def variations(path: str, overrides: list[str]) -> Iterator[Recipe]:
+def variations(path: Path, overrides: list[str]) -> Iterator[Recipe]:
     """A recipe with each precision and checkpointing."""
     for precision_fields, every in product(PRECISIONS, CHECKPOINTING):
         chosen = precision_fields | {"training.activation_checkpointing": every is not None}
@@ -219,16 +205,23 @@ def checkpointing(recipe: Recipe) -> str:
     return ("every layer" if every == 1 else f"every {every} layers") if args.activation_checkpointing else "none"
 
 
-def recipe_rows(arguments: argparse.Namespace, overrides: list[str]) -> Iterator[dict[str, Any]]:
-    """One row a recipe, or a recipe and option, in GB."""
-    for path in arguments.recipes:
+def recipe_rows(
+    paths: list[Path], overrides: list[str], *, options: bool = False, prepared_data: bool = False
+) -> Iterator[dict[str, Any]]:
+    """One row a recipe, or a recipe and option, in GB of 10⁹ bytes.
+
+    Args:
+        options: vary precision and checkpointing.
+        prepared_data: take the lengths of sentences and the vocabulary from the prepared data, not the recipe's limits.
+    """
+    for path in paths:
         recipe = load_recipe(path, overrides)
-        prepared = prepare(recipe) if arguments.prepared else None
+        prepared = prepare(recipe) if prepared_data else None
         shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
-        for varied in variations(path, overrides) if arguments.options else [recipe]:
+        for varied in variations(path, overrides) if options else [recipe]:
             attention = varied.model.attn_implementation
             memory = predict_memory(model_config(varied, prepared), training_arguments(varied), shape, attention)
-            cells = {"recipe": Path(path).stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
+            cells = {"recipe": path.stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
             parts = {name: f"{value / 1e9:.2f}" for name, value in asdict(memory).items()}
             peaks = {"peak": f"{memory.peak / 1e9:.2f}", "peak, DDP": f"{memory.distributed_peak / 1e9:.2f}"}
             fitting = {f"{card} GB": "yes" if fits(memory.distributed_peak, card) else "no" for card in CARDS}
@@ -241,33 +234,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write(rows: list[dict[str, Any]], note: str, output: str) -> None:
+def write(rows: list[dict[str, Any]], note: str, output: Path) -> None:
     """Leave the table and its note in OUTPUT.md, the rows in OUTPUT.json."""
-    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
     Path(f"{output}.md").write_text(f"{table(rows)}\n{note}\n", encoding="utf-8")
     Path(f"{output}.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipes", nargs="*", help="YAML files; --section.field value holds for all of them")
-    parser.add_argument("--options", action="store_true", help="vary precision and checkpointing")
-    parser.add_argument("--prepared", action="store_true", help="take lengths and vocabulary from the prepared data")
-    parser.add_argument("--verify", action="store_true", help="compare with measurements on this CPU")
-    parser.add_argument("--output", help="also write the table to OUTPUT.md and OUTPUT.json")
-    arguments, overrides = parser.parse_known_args()
-    if arguments.verify == bool(arguments.recipes):
-        parser.error("give recipes, or --verify")
-    work = verify(CASES) if arguments.verify else recipe_rows(arguments, overrides)
-    rows: list[dict[str, Any]] = []
-    for row in tqdm(work, desc="models", unit="model"):
-        rows.append(row)
-        print(table([row]).splitlines()[-1] if rows[1:] else table(rows).strip(), flush=True)
-    note = VERIFIED if arguments.verify else NOTE
-    print(note, file=sys.stderr)
-    if arguments.output:
-        write(rows, note, arguments.output)
-
-
-if __name__ == "__main__":
-    run(main)

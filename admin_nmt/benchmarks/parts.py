@@ -1,7 +1,5 @@
 """Time and peak memory of the parts that cost most: the loss of a large vocabulary, and DLCL on a deep stack.
 
-    python training/benchmark_parts.py
-
 Each case runs alone in a process of its own, in turns; the table shows the median step and the growth of the process's
 peak memory. Compare the ratios: machines are shared and noisy.
 """
@@ -22,7 +20,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.trainer.allocator import keep_freed_memory
+
+from ..trainer.allocator import keep_freed_memory
 
 LENGTH, ROUNDS, STEPS = 16, 2, 2
 STACK = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "dropout": 0.1, "max_position_embeddings": 512}
@@ -76,7 +75,7 @@ def admin(variant: str, vocab_size: int, tokens: int, shape: dict) -> tuple[nn.M
 
 def stacked() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """DLCL that stacks all outputs at every layer, as a plain implementation does."""
-    from admin_nmt.model import dlcl as history
+    from ..model import dlcl as history
 
     history._buffered = history._stacked
     return admin("dlcl_pre_ln", 1000, 4096, DEEP)
@@ -109,17 +108,21 @@ def measure(case: str) -> dict[str, float]:
     return {"seconds": median(seconds[1:]), "gigabytes": (peak - before) / 2**20}
 
 
-def main() -> None:
-    if len(sys.argv) == 2:
-        print(json.dumps(measure(sys.argv[1])))
-        return
+def measure_alone(case: str) -> dict[str, float]:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", __name__, case]
+    output = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+def run_parts_benchmark(folder: Path) -> None:
+    """Measure all cases in turn and leave parts.md in a folder."""
     rows = ["| comparison | case | seconds | memory, GB | time ratio | memory ratio |", "|---|---|---|---|---|---|"]
     for comparison, cases in COMPARISONS.items():
         results: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
         for _ in range(ROUNDS):
             for case in cases:
-                output = subprocess.run([sys.executable, __file__, case], check=True, capture_output=True, text=True)
-                results[case].append(json.loads(output.stdout.splitlines()[-1]))
+                results[case].append(measure_alone(case))
         medians = {case: {k: median(r[k] for r in runs) for k in runs[0]} for case, runs in results.items()}
         first = medians[cases[0]]
         for case, values in medians.items():
@@ -127,10 +130,9 @@ def main() -> None:
             cells = [comparison, case, f"{values['seconds']:.2f}", f"{values['gigabytes']:.2f}", *ratios]
             rows.append(f"| {' | '.join(cells)} |")
             print(rows[-1], flush=True)
-    folder = Path("model_cards/benchmark")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "parts.md").write_text("\n".join(rows) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(measure(sys.argv[1])))

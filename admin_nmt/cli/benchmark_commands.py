@@ -1,0 +1,129 @@
+"""admin-nmt benchmark: what the tables of model_cards/benchmark were measured with."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+benchmark = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+Multi30k = Annotated[Path, typer.Option(help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz.")]
+Results = Annotated[Path, typer.Option(help="Folder of the results.")]
+FOLDER = Path("model_cards/benchmark")
+
+
+@benchmark.callback()
+def benchmarks() -> None:
+    """Measure speed and memory on this machine.
+
+    Machines are shared and noisy: compare the ratios.
+
+    \b
+    admin-nmt benchmark training --data path/to/multi30k
+    admin-nmt benchmark translation --data path/to/multi30k
+    admin-nmt benchmark parts
+    admin-nmt benchmark data path/to/multi30k
+    """
+
+
+@benchmark.command()
+def training(
+    data: Multi30k,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="6-6, 4-4 or 30-6; several by repeating; by default all.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Token budget of a batch.")] = 4096,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each system; the table shows their median.")] = 2,
+    output: Results = FOLDER,
+) -> None:
+    """Compare training with stock Marian.
+
+    Target tokens a second, against stock Marian with the stock Seq2SeqTrainer, alternating in one run. The same model
+    (post-LN, label smoothing 0.1, dropout 0.1, Adam), the same token ids and the same number of updates in an epoch.
+
+    \b
+    admin-nmt benchmark training --data path/to/multi30k
+    admin-nmt benchmark training --data path/to/multi30k --shape 4-4 --rounds 3
+    """
+    from ..benchmarks.training_speed import TrainingBenchmark, run_training_benchmark
+
+    chosen: dict[str, Any] = {"shapes": shape} if shape else {}
+    sizes: dict[str, Any] = {"max_tokens": max_tokens, "rounds": rounds}
+    run_training_benchmark(TrainingBenchmark(str(data), output=str(output), **sizes, **chosen))
+
+
+@benchmark.command()
+def translation(
+    data: Multi30k,
+    model: Annotated[str | None, typer.Option(help="Folder of a trained stock model, measured as well.")] = None,
+    source: Annotated[str | None, typer.Option(help="Sentences to translate instead of test_2016.")] = None,
+    target: Annotated[str | None, typer.Option(help="Their references, for the BLEU of --check.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="6-6, 18-6 or none; several by repeating; by default all.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="Measurements of each system; 0 to check alone.")] = 3,
+    sentences: Annotated[int, typer.Option(min=1, help="So many sentences from the start of the file.")] = 1000,
+    num_beams: Annotated[int, typer.Option(min=1, help="Beam size.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="Decoder steps of a sentence under random weights.")] = 15,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Source positions of a batch.")] = 1024,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of each system; by default torch's.")] = None,
+    check: Annotated[int, typer.Option(min=0, help="Compare the model's translations of so many sentences.")] = 0,
+    output: Results = FOLDER,
+) -> None:
+    """Compare translation with stock and CTranslate2.
+
+    Four systems, alternating in one run: ours, stock generate, CTranslate2 in float32 and int8. --check compares the
+    translations of a trained model with ours, at beam 1 and 5.
+
+    \b
+    admin-nmt benchmark translation --data path/to/multi30k
+    admin-nmt benchmark translation --data path/to/multi30k --model runs/multi30k/standard --check 500
+    """
+    from ..benchmarks.translation_speed import TranslationBenchmark, run_translation_benchmark
+
+    chosen: dict[str, Any] = {"threads": threads} if threads else {}
+    if shape:
+        chosen["shapes"] = [] if shape == ["none"] else shape
+    texts: dict[str, Any] = {"model": model, "source": source, "target": target}
+    sizes: dict[str, Any] = {"rounds": rounds, "sentences": sentences, "num_beams": num_beams, "steps": steps}
+    limits: dict[str, Any] = {"max_tokens": max_tokens, "check": check, "output": str(output)}
+    run_translation_benchmark(TranslationBenchmark(str(data), **texts, **sizes, **limits, **chosen))
+
+
+@benchmark.command()
+def parts(output: Results = FOLDER) -> None:
+    """Measure the parts that cost most.
+
+    Time and peak memory of the loss of a large vocabulary, and of DLCL on a deep stack. Each case runs alone in a
+    process of its own, in turns; the table shows the median step and the growth of the process's peak memory.
+
+    \b
+    admin-nmt benchmark parts
+    """
+    from ..benchmarks.parts import run_parts_benchmark
+
+    run_parts_benchmark(output)
+
+
+@benchmark.command()
+def data(
+    multi30k: Annotated[Path, typer.Argument(help="Folder of Multi30k: train.en.gz, train.de.gz.", show_default=False)],
+    output: Annotated[Path | None, typer.Option(help="Folder for data.json and data.md.")] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 1_000_000,
+    copies: Annotated[int, typer.Option(min=1, help="How many times an epoch takes each of them.")] = 36,
+    max_words: Annotated[int, typer.Option(min=1, help="Longest sentence.")] = 100,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Of the joint vocabulary.")] = 32768,
+    num_proc: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one a core.")] = None,
+) -> None:
+    """Measure the preparation of training data.
+
+    On made-up text: time and memory of each step, and the start of a training after it.
+
+    \b
+    admin-nmt benchmark data path/to/multi30k --output model_cards/benchmark
+    """
+    from ..benchmarks.data_preparation import PreparationBenchmark, run_preparation_benchmark
+
+    sizes: dict[str, Any] = {"pairs": pairs, "copies": copies, "max_words": max_words, "vocab_size": vocab_size}
+    sizes |= {"num_proc": num_proc} if num_proc else {}
+    run_preparation_benchmark(PreparationBenchmark(str(multi30k), **sizes), output)

@@ -1,0 +1,234 @@
+"""Commands on the folder of a model: profile, fold, export, average, info, convert-fairseq, card, publish."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from .options import Model, New, RunFolder, Source, Target, print_json, quiet, write_lines
+
+
+def profile(
+    model: Model,
+    source: Source,
+    target: Target = None,
+    mode: Annotated[
+        Literal["unit", "reference"], typer.Option(help="unit as in the paper; reference as in the authors' code.")
+    ] = "unit",
+    max_tokens: Annotated[int, typer.Option(min=1, help="Target tokens of the batch, drawn at random.")] = 8000,
+    seed: Annotated[int, typer.Option(help="Of the new weights and of the choice of pairs.")] = 42,
+    output: Annotated[Path | None, typer.Option(help="Folder for the new model with its ω.")] = None,
+) -> None:
+    """Measure ω of a new, untrained model.
+
+    Draws weights for MODEL's configuration, measures ω on a batch of text and prints it, a sublayer a line. Of MODEL
+    only config.json and the tokenizer are read. Training does this by itself; here one sees it beforehand, or gets a
+    model to train in a loop of one's own. The ω of a trained model is what `admin-nmt info` shows.
+
+    \b
+    admin-nmt profile runs/phrasebook/final --source train.en --target train.de
+    admin-nmt profile runs/phrasebook/final --source train.en --target train.de --mode reference --output fresh
+    """
+    from ..data.parallel_text import load_parallel
+    from ..files import new_folder
+    from ..fresh_profiling import profile_fresh_model
+    from ..model_folder import local_folder
+    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+
+    quiet()
+    folder, pairs = local_folder(model), load_parallel(source, target)
+    fresh, omega = profile_fresh_model(folder, pairs, mode, max_tokens=max_tokens, seed=seed)
+    if output:
+        with new_folder(output) as temporary:
+            fresh.save_pretrained(temporary)
+            save_tokenizers(temporary, *load_tokenizers(folder))
+    write_lines(f"{name}\t{value:.6f}" for name, value in omega.items())
+
+
+def fold(model: Model, out: New) -> None:
+    """Fold ω into the weights, in this package's class.
+
+    The result computes the same as a plain post-LN Transformer, and can be trained on.
+
+    \b
+    admin-nmt fold runs/phrasebook/final folded
+    """
+    from ..files import new_folder
+    from ..folding import fold_omega
+    from ..model_folder import load_admin_model, local_folder
+    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+
+    quiet()
+    folder = local_folder(model)
+    folded = fold_omega(load_admin_model(folder))
+    with new_folder(out) as temporary:
+        folded.save_pretrained(temporary)
+        save_tokenizers(temporary, *load_tokenizers(folder))
+
+
+def export(model: Model, out: New) -> None:
+    """Write the stock model, which every tool runs.
+
+    ω is folded; post-LN becomes Marian, pre-LN becomes Pegasus. The folder appears when the stock model was reloaded
+    and gave the same logits and beams.
+
+    \b
+    admin-nmt export runs/phrasebook/final standard
+    """
+    from ..exporting import export_standard
+    from ..model_folder import load_admin_model, local_folder
+    from ..tokenization.byte_bpe import load_tokenizers
+
+    quiet()
+    folder = local_folder(model)
+    source, target = load_tokenizers(folder)
+    export_standard(load_admin_model(folder), source, out, target)
+
+
+def convert_fairseq(
+    checkpoint: Annotated[Path, typer.Argument(help="File that fairseq wrote.", show_default=False)],
+    out: New,
+    dicts: Annotated[list[Path], typer.Option(help="dict.txt of both sides, or twice: source, then target.")],
+    bpe_codes: Annotated[list[Path], typer.Option(help="Codes of subword-nmt, likewise.")],
+    moses_source: Annotated[str | None, typer.Option(help="Source language, if Moses tokenised the text.")] = None,
+    moses_target: Annotated[str | None, typer.Option(help="Target language, if Moses tokenised the text.")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="The text was lower-cased.")] = False,
+    length_penalty: Annotated[float, typer.Option(help="fairseq-generate's --lenpen.")] = 1.0,
+) -> None:
+    """Convert a checkpoint of fairseq.
+
+    Reads stock transformers, those of Transformer-Clinic (ADMIN, pre-LN) and the authors' DLCL, with their dictionaries
+    and BPE codes. The model translates text as fairseq-generate did; no code in the file is run.
+
+    \b
+    admin-nmt convert-fairseq checkpoint.pt converted --dicts dict.txt --bpe-codes codes --moses-source en \\
+        --moses-target de
+    """
+    if (moses_source is None) != (moses_target is None):
+        raise typer.BadParameter("--moses-source and --moses-target go together")
+
+    from ..conversion.fairseq_folder import convert_checkpoint
+
+    quiet()
+    moses = {"source": moses_source, "target": moses_target} if moses_source else None
+    convert_checkpoint(
+        checkpoint,
+        dicts=dicts,
+        bpe_codes=bpe_codes,
+        output=out,
+        moses=moses,
+        lowercase=lowercase,
+        length_penalty=length_penalty,
+    )
+
+
+def average(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Checkpoints, or with --last one run.", show_default=False)],
+    out: New,
+    last: Annotated[int | None, typer.Option(min=1, help="Take this many last checkpoints of a run.")] = None,
+) -> None:
+    """Average checkpoints of one run.
+
+    \b
+    admin-nmt average runs/phrasebook/checkpoint-1050 runs/phrasebook/checkpoint-1400 averaged
+    admin-nmt average runs/phrasebook --last 5 averaged
+    """
+    if last is not None and len(checkpoints) != 1:
+        raise typer.BadParameter("--last takes the checkpoints of one run; name that run alone")
+
+    from ..averaging import average_checkpoints
+    from ..files import new_folder
+    from ..model_folder import load_model
+    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..trainer.checkpoints import complete_checkpoints
+
+    quiet()
+    if last is not None:
+        run, checkpoints = checkpoints[0], complete_checkpoints(checkpoints[0])[-last:]
+        if len(checkpoints) < last:
+            raise ValueError(f"{run}: has {len(checkpoints)} complete checkpoints, not {last}; lower --last")
+    with new_folder(out) as temporary:
+        model = load_model(checkpoints[-1])
+        model.load_state_dict(average_checkpoints(checkpoints), strict=False)
+        model.save_pretrained(temporary)
+        save_tokenizers(temporary, *load_tokenizers(checkpoints[-1]))
+
+
+def card(
+    run: RunFolder,
+    repo: Annotated[
+        str | None, typer.Option(help="Where the stock model will be published; default: what the recipe says.")
+    ] = None,
+) -> None:
+    """Write the model cards of a finished run.
+
+    They hold what the run has measured and go into its final/ and standard/.
+
+    \b
+    admin-nmt card runs/phrasebook
+    admin-nmt card runs/phrasebook --repo user/phrasebook-en-de
+    """
+    from ..runs.cards import write_card
+
+    quiet()
+    folders = [run / name for name in ("final", "standard") if (run / name).is_dir()]
+    if not folders:
+        raise ValueError(f"{run}: has neither final/ nor standard/, so it is no finished run")
+    for folder in folders:
+        write_card(run, folder, repo)
+
+
+def info(
+    model: Model,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Tell what a model folder holds.
+
+    Variant, sizes, vocabulary, ω by sublayer, and the stock class that it becomes.
+
+    \b
+    admin-nmt info runs/phrasebook/final
+    admin-nmt info runs/phrasebook/standard --json
+    """
+    from ..model_folder import local_folder
+    from ..model_info import model_info
+
+    quiet()
+    facts = model_info(local_folder(model))
+    if as_json:
+        print_json(facts)
+        return
+    omega = facts.pop("omega")
+    width = max(map(len, facts))
+    rows = [
+        f"{name:{width}}  {', '.join(value) if isinstance(value, list) else value}" for name, value in facts.items()
+    ]
+    if omega:
+        rows.append(f"ω (smallest, mean, largest){'':{max(0, width - 25)}}")
+        rows += [f"  {name:24} {low:9.4f} {mean:9.4f} {high:9.4f}" for name, low, mean, high in omega]
+    write_lines(rows)
+
+
+def publish(
+    run: RunFolder,
+    repo: Annotated[str, typer.Option(help="Repository of the stock model, user/name; created if there is none.")],
+    private: Annotated[
+        bool, typer.Option("--private", help="Create private repositories; public ones are refused.")
+    ] = False,
+) -> None:
+    """Publish the models of a finished run on the Hub.
+
+    Each with its card in one commit. The stock model of standard/ goes to --repo, the trained model of final/ with its
+    code beside it to the same name with -admin. A run whose model has no stock class publishes final/ alone, to --repo.
+    Before anything is sent both cards are checked: one that is missing, lacks a fact, differs from a fresh rendering or
+    names another repository is refused. Log in first, with `hf auth login` or HF_TOKEN; HF_ENDPOINT names another Hub.
+
+    \b
+    admin-nmt card runs/phrasebook --repo user/phrasebook-en-de
+    admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de
+    admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --private
+    """
+    from ..runs.publishing import publish_run
+
+    for url in publish_run(run, repo, private=private):
+        print(url, flush=True)

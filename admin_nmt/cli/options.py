@@ -1,0 +1,124 @@
+"""Options that commands share, checks of what they get, and what they write.
+
+A wrong option must be refused at once: nothing here loads torch, transformers or datasets before a command runs.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from ..files import whole_file
+
+SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
+OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)})(\.\w+)*(=.*)?", re.DOTALL)
+
+
+class WithOverrides(TyperCommand):
+    """A command on a recipe or grid, whose fields are options too: --section.field VALUE, --output_dir VALUE."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep the fields in `ctx.meta["overrides"]`, as `load_recipe` takes them, and parse the rest."""
+        rest, overrides, given = [], [], iter(args)
+        for text in given:
+            if not OVERRIDE.fullmatch(text):
+                rest.append(text)
+                continue
+            name, equals, value = text.partition("=")
+            if not equals and (value := next(given, "--")).startswith("--"):
+                raise typer.BadParameter("needs a value", ctx=ctx, param_hint=f"'{name}'")
+            overrides += [name, value]
+        ctx.meta["overrides"] = overrides
+        return super().parse_args(ctx, rest)
+
+
+def check_output(path: Path | None) -> Path | None:
+    """A file that can be written, told before hours of work and not after."""
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if (path.exists() and not path.is_file()) or folder == Path("/dev"):
+        raise typer.BadParameter(f"{path} is no ordinary file; name one, or leave the option out")
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{path}: there is no folder {folder}; create it first")
+    if not os.access(folder, os.W_OK):
+        raise typer.BadParameter(f"{path}: {folder} may not be written; choose another folder")
+    return path
+
+
+def check_language(code: str) -> str:
+    """A code, not a name, which the scores' tokenisers would not know and silently treat as another language."""
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise typer.BadParameter(f"{code!r} is no language code; give one such as de or zh")
+    return code
+
+
+def check_device(name: str | None) -> None:
+    """Refuse a device that is not there; commands call it when they run, since only torch knows."""
+    import torch
+
+    if name is None:
+        return
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise typer.BadParameter(f"there is no device {name!r} here", param_hint="'--device'") from error
+
+
+Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
+New = Annotated[Path, typer.Argument(help="Folder to write; must not exist, or be empty.", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]
+RecipeFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
+    ),
+]
+Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs.")]
+Target = Annotated[str | None, typer.Option(help="Their translations, line by line, if SOURCE holds no pairs.")]
+NumBeams = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Scores are divided by length to this power; by default what the model has.")
+]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Positions of a batch, padding included: lower saves memory.")]
+Chunk = Annotated[int, typer.Option(min=1, help="Lines that are sorted, translated and saved together.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default a GPU if there is one.")]
+Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What runs the model.")]
+ComputeType = Annotated[str | None, typer.Option(help="For CTranslate2: int8, float16, …; by default float32.")]
+
+
+def quiet() -> None:
+    """Leave progress to the commands' own bars, and warnings that are none of the user's business unsaid."""
+    import transformers
+    from datasets import disable_progress_bars
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
+    """Write UTF-8 lines to a file, which appears when it is complete, or to stdout."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        with whole_file(output) as temporary:
+            temporary.write_bytes(data)
+
+
+def print_json(value: Any) -> None:
+    """Print indented JSON."""
+    write_lines([json.dumps(value, indent=2, ensure_ascii=False)])
+
+
+def say(message: str) -> None:
+    """Tell something on stderr."""
+    typer.echo(message, err=True)

@@ -1,0 +1,139 @@
+"""Commands that compare and draw: compare, plot, analyse-depth."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
+
+
+def compare(
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SYSTEM...",
+            help="Folders of finished runs, or files of translations, each maybe as name=path.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="Folder of the report.")],
+    reference: Annotated[
+        str | None, typer.Option(help="Raw references; by default those of the first finished run.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Source sentences, shown with the examples; by default those of the run.")
+    ] = None,
+    train_target: Annotated[
+        str | None, typer.Option(help="Target side of the training text, for word accuracy by frequency.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="System to set the others against; by default the first.")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Target language, for tokenisation; by default the first run's, else de.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the report.")] = "Comparison of systems",
+) -> None:
+    """Compare systems on one test set.
+
+    Scores, significance, rare words, sentence length and n-grams of systems that translated the same sentences. A file
+    holds detokenised translations, one a line. The output folder gets README.md, comparison.html (one file, no server
+    needed), CSV tables, and plots as PNG and SVG. What cannot be compared is named and left out; the exit code is then
+    1.
+
+    \b
+    admin-nmt compare runs/admin runs/pre_ln other=hyp.txt --train-target train.de.gz --output comparison
+    """
+    from ..reports.systems import compare_systems
+
+    complete = compare_systems(
+        systems,
+        output,
+        reference=reference,
+        source=source,
+        train_target=train_target,
+        baseline=baseline,
+        language=language,
+        title=title,
+    )
+    raise typer.Exit(0 if complete else 1)
+
+
+def plot(
+    figure: Annotated[Figure, typer.Argument(help="What to draw.", show_default=False)],
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Runs or models, or the JSON of speed.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="PNG, SVG or PDF file.", show_default=False)] = ...,  # type: ignore[assignment]
+    title: Annotated[str, typer.Option(help="Of curves and depth.")] = "",
+    measure: Annotated[
+        bool, typer.Option("--measure", help="speed: measure now, on models of random weights.")
+    ] = False,
+) -> None:
+    """Draw a picture of runs or models.
+
+    curves shows training and validation perplexity, depth shows test BLEU by depth and variant: both take folders of
+    runs, with their results.json. dlcl shows the matrices W of one model, omega the ω of its sublayers, sizes the
+    parameters of each stack: they take folders of models. speed measures, and leaves a JSON beside the picture, or
+    takes such a file. Plain files among the folders are skipped. What cannot be drawn is named and left out; the exit
+    code is then 1.
+
+    \b
+    admin-nmt plot curves runs/a runs/b --output curves.png
+    admin-nmt plot depth runs/grids/x/* --output depth.png
+    admin-nmt plot dlcl runs/dlcl/final --output weights.png
+    admin-nmt plot omega runs/a/final runs/b/final --output omega.png
+    admin-nmt plot sizes runs/a/final runs/b/final --output sizes.png
+    admin-nmt plot speed --measure --output speed.png
+    admin-nmt plot speed speed.json --output speed.png
+    """
+    from ..reports.plots import draw, draw_speed
+
+    if figure != "speed":
+        raise typer.Exit(0 if draw(figure, inputs or [], output, title) else 1)
+
+    from ..benchmarks.generation_speed import SpeedTest
+    from ..benchmarks.generation_speed import measure as measure_speed
+
+    draw_speed(inputs or [], output, (lambda: measure_speed(SpeedTest())) if measure else None)
+
+
+def analyse_depth(
+    output: Annotated[Path, typer.Option(help="Folder of the plots, the numbers and their table, table.md.")],
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(help="One to analyse, by default all; admin:RULE takes ω from that rule; several by repeating."),
+    ] = None,
+    depth: Annotated[
+        list[int] | None, typer.Option(min=1, help="Encoder layers; several by repeating; default 2 6 12 18 36 60.")
+    ] = None,
+    decoder_layers: Annotated[int, typer.Option(min=1, help="Decoder layers, at every depth of the encoder.")] = 6,
+    shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers of the pictures of single sublayers.")] = 18,
+    d_model: Annotated[int, typer.Option(min=1, help="Width; feed-forward twice that, 4 heads.")] = 128,
+    sentences: Annotated[int, typer.Option(min=1, help="Pairs of the batch, 24 random tokens a side.")] = 16,
+    scale: Annotated[float, typer.Option(help="Random step, in standard deviations of each matrix.")] = 1e-2,
+    learning_rate: Annotated[float, typer.Option(help="Size of Adam's first step.")] = 1e-5,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Of weights, batch and step; several by repeating; default 1 2 3.")
+    ] = None,
+) -> None:
+    """Show why post-LN fails when it is deep.
+
+    And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
+    the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
+    encoder's output moves when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4).
+    No training, no data; minutes on one core.
+
+    \b
+    admin-nmt analyse-depth --output model_cards/depth-analysis
+    admin-nmt analyse-depth --variant post_ln --variant admin --depth 6 --depth 24 --d-model 256 --output out
+    admin-nmt analyse-depth --variant admin --variant admin:log_n --variant admin:n --output out
+    """
+    from ..reports.depth_report import DepthStudy, write_depth_report
+
+    sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
+    steps: dict[str, Any] = {"sentences": sentences, "scale": scale, "learning_rate": learning_rate}
+    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed}
+    study = DepthStudy(**sizes, **steps, **{name: values for name, values in lists.items() if values})
+    print(write_depth_report(study, output))

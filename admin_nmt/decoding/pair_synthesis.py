@@ -1,0 +1,96 @@
+"""Synthetic training pairs from a trained model, on as many processes as were launched."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from accelerate import PartialState
+
+from admin_nmt import Translator
+
+from ..data.cleaning import CleaningOptions, format_counts
+from ..distributed import say, start_processes
+from ..model_folder import fingerprint, local_folder
+from .sampling import Sampling
+from .synthesis import synthesize, translate_whole
+
+
+def search_options(
+    method: str,
+    *,
+    num_beams: int = 5,
+    length_penalty: float | None = None,
+    seed: int = 1,
+    top_k: int | None = None,
+    temperature: float = 1.0,
+    backend: str = "torch",
+    compute_type: str | None = None,
+) -> dict[str, Any]:
+    """What the translations depend on besides model and text: of the beam, or of `sampling`.
+
+    Raises:
+        ValueError: the backend cannot do that.
+    """
+    if method == "beam":
+        engine = {"backend": backend, "compute_type": compute_type}
+        return {"num_beams": num_beams, "length_penalty": length_penalty} | engine
+    if backend != "torch":
+        raise ValueError("--backend ctranslate2: cannot draw reproducibly; leave it out, or give --method beam")
+    return {"sampling": Sampling(seed, top_k, temperature)}
+
+
+def write_synthetic_pairs(
+    model: str,
+    inputs: list[str],
+    output: str,
+    generates: Literal["source", "target"],
+    options: dict[str, Any],
+    *,
+    filters: CleaningOptions,
+    chunk: int = 2000,
+    max_tokens: int = 4096,
+) -> None:
+    """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
+
+    Killed, the same call goes on behind the finished lines, on any number of processes.
+
+    Args:
+        model: folder or Hub repository of the model that translates.
+        inputs: files of text, one sentence a line (.gz too).
+        output: a file whose name ends in .tsv.
+        generates: the side of the pairs that the model writes.
+        options: of the search, by `search_options`.
+        chunk: lines that are sorted, translated and saved together.
+        max_tokens: source positions of a batch, padding included.
+
+    Raises:
+        ValueError: the name of the output, or what was asked of the backend, cannot be.
+    """
+    if not output.endswith(".tsv"):
+        raise ValueError(f"--output {output}: give a name that ends in .tsv, as recipes know such files")
+    start_processes()
+    device, processes = PartialState().device, PartialState().num_processes
+    if processes > 1 and options.get("backend", "torch") != "torch":
+        raise ValueError("--backend ctranslate2: uses all cores in one process; start a single one")
+    folder = local_folder(model)
+
+    def load() -> Callable[[list[str]], list[str]]:
+        translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **options)
+        return partial(translate_whole, translator)
+
+    shown = {name: asdict(value) if name == "sampling" else value for name, value in options.items()}
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    counts = synthesize(
+        load,
+        inputs,
+        output,
+        generates=generates,
+        settings={"model": fingerprint(folder)[:16], "generates": generates} | shown,
+        filters=filters,
+        chunk_size=chunk,
+        progress=True,
+    )
+    if counts:  # the first process has them
+        say(f"{format_counts(counts)}\n{output}")

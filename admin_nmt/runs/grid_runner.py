@@ -1,0 +1,114 @@
+"""Runs the runs of a grid, each in a process of its own with its output in OUTPUT_DIR/SYSTEM-seedK/train.log."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .grids import Grid, Run
+
+PATIENCE = 30.0  # seconds that interrupted runs get to stop
+
+
+class Progress:
+    """One line on stderr when a run starts and one when it ends.
+
+    Args:
+        total: how many runs there are.
+        outcome: what is to be said about a run that ended with results.
+    """
+
+    def __init__(self, total: int, outcome: Callable[[Run], str]) -> None:
+        self.total, self.ended, self.outcome = total, 0, outcome
+
+    def started(self, run: Run) -> None:
+        print(f"{run.name}: started, see {run.folder / 'train.log'}", file=sys.stderr, flush=True)
+
+    def end(self, run: Run, code: int) -> None:
+        self.ended += 1
+        failed = run.results() is None
+        told = f"failed (exit code {code}): {last_line(run)}" if failed else self.outcome(run)
+        print(f"[{self.ended}/{self.total}] {run.name}: {told}", file=sys.stderr, flush=True)
+
+
+def last_line(run: Run) -> str:
+    """Of the run's log: usually its error."""
+    lines = (run.folder / "train.log").read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "no output")
+
+
+def start(run: Run, launch: list[str], threads: int) -> subprocess.Popen:
+    """The process of a run, in a group of its own, so that only this process interrupts it."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    command = [*launch, "-m", "admin_nmt", "train", str(run.grid.recipe), *run.arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    with (run.folder / "train.log").open("a", encoding="utf-8") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+
+@contextmanager
+def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[None]:
+    """Stops what is running when this block is left by an interrupt, a closed terminal or an error."""
+    signals = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    previous = [signal.signal(number, signal.default_int_handler) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, previous, strict=True):
+            signal.signal(number, handler)
+        stop([process for process, _ in running.values()])
+
+
+def stop(processes: list[subprocess.Popen]) -> None:
+    """Interrupt processes and their children; kill those that do not stop."""
+    for sent in (signal.SIGINT, signal.SIGKILL):
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, sent)
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and any(process.poll() is None for process in processes):
+            time.sleep(0.1)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """The runs of these systems and seeds, of all where none are named; `grid` then shows these seeds too.
+
+    Raises:
+        ValueError: the grid has no such system.
+    """
+    if unknown := set(systems) - set(grid.systems):
+        raise ValueError(f"--system {min(unknown)}: is not in the grid, which has {', '.join(grid.systems)}")
+    chosen = list(seeds) or grid.seeds
+    grid.seeds = sorted({*grid.seeds, *chosen})  # the tables show what has been run before
+    return [run for run in grid.runs() if run.seed in chosen and (not systems or run.system in systems)]
+
+
+def run_all(pending: list[Run], jobs: int, launch: list[str], outcome: Callable[[Run], str]) -> None:
+    """Run what is pending, `jobs` at a time, each with its share of the cores.
+
+    Args:
+        launch: the command that starts Python on `-m admin_nmt train`.
+        outcome: called when a run has ended with results, for a line about it.
+    """
+    threads = max(1, cores() // jobs)
+    waiting, progress = list(pending), Progress(len(pending), outcome)
+    running: dict[str, tuple[subprocess.Popen, Run]] = {}
+    with interruptible(running):
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                run = waiting.pop(0)
+                running[run.name] = start(run, launch, threads), run
+                progress.started(run)
+            time.sleep(0.2)
+            for name, (process, run) in list(running.items()):
+                if process.poll() is not None:
+                    del running[name]
+                    progress.end(run, process.returncode)

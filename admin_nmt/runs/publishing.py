@@ -1,0 +1,39 @@
+"""Publishing the models of a finished run on the Hub, each with its card in one commit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..hub import push_folder
+from .cards import check_card
+
+
+def repositories(folder: Path, repo: str) -> dict[Path, str]:
+    """The folders of the run's models, and where each goes."""
+    final, standard = folder / "final", folder / "standard"
+    if not final.is_dir():
+        raise ValueError(f"{folder}: holds no finished run, final/ is missing; give the output_dir of its recipe")
+    return {standard: repo, final: f"{repo}-admin"} if standard.is_dir() else {final: repo}
+
+
+def publish_run(folder: Path, repo: str, *, private: bool = False) -> Iterator[str]:
+    """Push the stock model to `repo` and the trained one to `repo`-admin; without a stock model the trained one alone.
+
+    Before anything is sent both cards are checked.
+
+    Args:
+        folder: of the finished run.
+        private: whether the repositories are created as private ones; public ones are refused then.
+
+    Yields:
+        The URL of each commit.
+
+    Raises:
+        ValueError: there is no finished run, or a card is missing, lacks a fact, differs from a fresh rendering or
+            names another repository.
+        HubError: the Hub refused or failed.
+    """
+    targets = repositories(folder, repo)
+    for model in targets:
+        check_card(folder, model, repo)
+    for model, repo_id in targets.items():
+        yield push_folder(model, repo_id, private=private or None)

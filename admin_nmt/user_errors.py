@@ -1,0 +1,40 @@
+"""Errors that the user can mend, told in one line; any other is a bug and keeps its traceback."""
+
+import sys
+from errno import ENOSPC
+
+# Their modules take long to load, and one that is not loaded has raised nothing.
+_CLASSES = (
+    ("safetensors", "SafetensorError"),
+    ("huggingface_hub.errors", "StrictDataclassError"),
+    ("huggingface_hub.errors", "HfHubHTTPError"),
+    ("torch", "OutOfMemoryError"),
+    ("admin_nmt.trainer.divergence", "DivergedError"),
+)
+
+
+def user_errors() -> tuple[type[BaseException], ...]:
+    """The classes of such errors, as far as they are loaded."""
+    loaded = [getattr(sys.modules[module], name) for module, name in _CLASSES if module in sys.modules]
+    return (ValueError, OSError, ImportError, *loaded)
+
+
+def _is(error: BaseException, name: str) -> bool:
+    """Whether an error is of one of the classes that may not be loaded."""
+    return any(kind.__name__ == name for kind in user_errors() if isinstance(error, kind))
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong, as one line."""
+    safetensors_full = _is(error, "SafetensorError") and "No space left" in str(error)  # it has no errno
+    if safetensors_full or getattr(error, "errno", None) == ENOSPC:
+        where = getattr(error, "filename", None)
+        full = f"the disk of {where} is full" if where else "the disk is full"
+        return f"{full}: make room, or choose another folder, and give the same command again"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if _is(error, "OutOfMemoryError"):
+        return "the GPU has too little memory for this batch; lower --max-tokens"
+    if _is(error, "StrictDataclassError") and error.__cause__:
+        error = error.__cause__
+    return " ".join(str(error).split())
