@@ -24,9 +24,10 @@ from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..distributed import start_processes
 from ..runs.building import build_trainer
-from ..runs.preparation import Meter, prepare
+from ..runs.preparation import prepare
 from ..runs.recipe import load_recipe
 from ..trainer.evaluation import pair_lengths
+from .preparation_meter import Meter
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started
 LANGUAGES = ("en", "de")

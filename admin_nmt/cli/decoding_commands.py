@@ -217,12 +217,17 @@ def synthesize(
     if not output.endswith(".tsv"):
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")
 
-    from ..data.cleaning import CleaningOptions
+    from ..data.cleaning import CleaningOptions, format_counts
     from ..decoding.pair_synthesis import search_options, write_synthetic_pairs
+    from ..distributed import start_processes
 
     quiet()
     beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}
     drawing: dict[str, Any] = {"seed": seed, "top_k": top_k, "temperature": temperature}
     options = search_options(method, backend=backend, **beam, **drawing)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
-    write_synthetic_pairs(model, input, output, generates, options, filters=filters, chunk=chunk, max_tokens=max_tokens)
+    start_processes()
+    limits = {"chunk": chunk, "max_tokens": max_tokens}
+    counts = write_synthetic_pairs(model, input, output, generates, options, filters=filters, **limits)
+    if counts:  # the first process has them
+        print(f"{format_counts(counts)}\n{output}", flush=True)

@@ -12,7 +12,7 @@ def compare(
     systems: Annotated[
         list[str],
         typer.Argument(
-            metavar="SYSTEM...",
+            metavar="SYSTEM",
             help="Folders of finished runs, or files of translations, each maybe as name=path.",
             show_default=False,
         ),
@@ -62,10 +62,10 @@ def compare(
 
 def plot(
     figure: Annotated[Figure, typer.Argument(help="What to draw.", show_default=False)],
+    output: Annotated[Path, typer.Option(help="PNG, SVG or PDF file.")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(metavar="FOLDER...", help="Runs or models, or the JSON of speed.")
+        list[Path] | None, typer.Argument(metavar="FOLDER", help="Runs or models, or the JSON of speed.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="PNG, SVG or PDF file.", show_default=False)] = ...,  # type: ignore[assignment]
     title: Annotated[str, typer.Option(help="Of curves and depth.")] = "",
     measure: Annotated[
         bool, typer.Option("--measure", help="speed: measure now, on models of random weights.")

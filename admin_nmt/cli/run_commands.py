@@ -47,6 +47,7 @@ def prepare(
     """
     path = find_file(recipe, "recipes")
 
+    from ..benchmarks.preparation_meter import Meter
     from ..data.arrow_steps import available_cores
     from ..distributed import say, start_processes
     from ..runs import preparation
@@ -54,7 +55,7 @@ def prepare(
 
     loaded = load_recipe(path, ctx.meta["overrides"])
     start_processes()
-    preparation.prepare(loaded, num_proc or available_cores(), preparation.Meter())
+    preparation.prepare(loaded, num_proc or available_cores(), Meter())
     say(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 
 
@@ -62,7 +63,7 @@ def memory(
     ctx: typer.Context,
     recipes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE...", help="YAML files, or names of recipes that come with the package."),
+        typer.Argument(metavar="RECIPE", help="YAML files, or names of recipes that come with the package."),
     ] = None,
     options: Annotated[bool, typer.Option("--options", help="Vary precision and checkpointing.")] = False,
     prepared: Annotated[

@@ -8,13 +8,11 @@ from typing import Any, Literal
 
 from accelerate import PartialState
 
-from admin_nmt import Translator
-
-from ..data.cleaning import CleaningOptions, format_counts
-from ..distributed import say, start_processes
+from ..data.cleaning import CleaningOptions
 from ..model_folder import fingerprint, local_folder
 from .sampling import Sampling
 from .synthesis import synthesize, translate_whole
+from .translator import Translator
 
 
 def search_options(
@@ -51,10 +49,10 @@ def write_synthetic_pairs(
     filters: CleaningOptions,
     chunk: int = 2000,
     max_tokens: int = 4096,
-) -> None:
+) -> dict[str, int]:
     """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
 
-    Killed, the same call goes on behind the finished lines, on any number of processes.
+    Killed, the same call goes on behind the finished lines, on any number of processes, each of which makes it.
 
     Args:
         model: folder or Hub repository of the model that translates.
@@ -65,12 +63,12 @@ def write_synthetic_pairs(
         chunk: lines that are sorted, translated and saved together.
         max_tokens: source positions of a batch, padding included.
 
+    Returns:
+        The counts of the filters, which the first process has; nothing in the others.
+
     Raises:
-        ValueError: the name of the output, or what was asked of the backend, cannot be.
+        ValueError: the backend cannot do what was asked of it.
     """
-    if not output.endswith(".tsv"):
-        raise ValueError(f"--output {output}: give a name that ends in .tsv, as recipes know such files")
-    start_processes()
     device, processes = PartialState().device, PartialState().num_processes
     if processes > 1 and options.get("backend", "torch") != "torch":
         raise ValueError("--backend ctranslate2: uses all cores in one process; start a single one")
@@ -82,7 +80,7 @@ def write_synthetic_pairs(
 
     shown = {name: asdict(value) if name == "sampling" else value for name, value in options.items()}
     Path(output).parent.mkdir(parents=True, exist_ok=True)
-    counts = synthesize(
+    return synthesize(
         load,
         inputs,
         output,
@@ -92,5 +90,3 @@ def write_synthetic_pairs(
         chunk_size=chunk,
         progress=True,
     )
-    if counts:  # the first process has them
-        say(f"{format_counts(counts)}\n{output}")

@@ -1,9 +1,6 @@
 """From a recipe to tokenised data: reading, cleaning, vocabulary, tokenising, each step cached."""
 
 import json
-import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import psutil
 from accelerate import PartialState
 from datasets import DatasetDict
 from filelock import FileLock
@@ -146,60 +142,3 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
             with new_folder(folder) as temporary:
                 save_tokenizers(temporary, *tokenizers)
     return load_tokenizers(folder)
-
-
-class Meter:
-    """Times the steps of a preparation and watches its memory, on Linux without the pages of mapped files.
-
-    Attributes:
-        steps: of each step `step`, `pairs`, `seconds`, `pairs_per_second`, and of all processes `cpu_seconds` and
-            `peak_memory_gb`.
-    """
-
-    def __init__(self, interval: float = 0.2) -> None:
-        self.steps: list[dict[str, Any]] = []
-        self.interval = interval
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[Step]:
-        step, peak, done = Step(name), [memory()], threading.Event()
-
-        def sample() -> None:
-            while not done.wait(self.interval):
-                peak[0] = max(peak[0], memory())
-
-        sampler = threading.Thread(target=sample, daemon=True)
-        sampler.start()
-        start, used = time.perf_counter(), cpu_seconds()
-        try:
-            yield step
-        finally:
-            seconds = time.perf_counter() - start
-            done.set()
-            sampler.join()
-        rate = step.pairs / seconds
-        peak_gb = max(peak[0], memory()) / 1e9
-        self.steps.append(
-            {"step": name, "pairs": step.pairs, "seconds": seconds, "pairs_per_second": rate}
-            | {"cpu_seconds": cpu_seconds() - used, "peak_memory_gb": peak_gb}
-        )
-        say(f"{name}: {step.pairs:,} pairs in {seconds:.1f} s, {rate:,.0f} a second, peak memory {peak_gb:.2f} GB")
-
-
-def cpu_seconds() -> float:
-    """Of this process and of the children that have ended."""
-    return sum(os.times()[:4])
-
-
-def memory() -> int:
-    """Bytes that this process and its children hold, a page that they share counted once."""
-    process = psutil.Process()
-    return sum(map(_anonymous, [process.pid, *(child.pid for child in process.children(recursive=True))]))
-
-
-def _anonymous(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
-    except (OSError, StopIteration):  # not Linux, or an old one, or the process has ended
-        return int(psutil.Process(pid).memory_info().rss) if psutil.pid_exists(pid) else 0

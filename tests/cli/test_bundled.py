@@ -76,7 +76,7 @@ def test_a_wheel_alone_trains_the_quickstart(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True)
     (tmp_path / "empty").mkdir()
-    steps = [text for name in ("max", "eval", "save") for text in (f"--training.{name}_steps", "5")]
+    steps = [text for name in ("max", "eval", "save", "logging") for text in (f"--training.{name}_steps", "5")]
     result = subprocess.run(
         [sys.executable, "-m", "admin_nmt", "train", "phrasebook", *steps, "--data.cache_dir", str(tmp_path / "cache")],
         cwd=tmp_path / "empty",

@@ -101,7 +101,7 @@ def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
-    hold = "import sys; from filelock import FileLock; FileLock(sys.argv[1]).acquire(); print(flush=True); input()"
+    hold = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print(flush=True); input()"
     command = [sys.executable, "-c", hold, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "\n"
