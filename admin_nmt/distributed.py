@@ -1,8 +1,11 @@
-"""The few collective operations that evaluation and generation need, no-ops in a single process."""
+"""Several processes: starting them, one voice, and the few collective operations, no-ops in a single process."""
 
+from datetime import timedelta
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
+from accelerate import PartialState
 
 T = TypeVar("T")
 
@@ -22,3 +25,14 @@ def gather_objects(value: T) -> list[T]:
     gathered: list[T] = [value] * size
     dist.all_gather_object(gathered, value)
     return gathered
+
+
+def start_processes() -> None:
+    """Join the other processes, with patience: preparing a large corpus takes one of them hours."""
+    PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
+
+
+def say(message: str) -> None:
+    """Print once, however many processes there are."""
+    if PartialState().is_main_process:
+        print(message, flush=True)

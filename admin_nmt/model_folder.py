@@ -1,10 +1,6 @@
-"""Model folders: finding, checking and loading them with one clear sentence for what is wrong, writing them whole."""
+"""Model folders: finding, checking and loading them with one clear sentence for what is wrong."""
 
 import hashlib
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,24 +150,3 @@ def fingerprint(folder: Path) -> str:
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-@contextmanager
-def new_folder(target: str | Path) -> Iterator[Path]:
-    """A temporary folder to write into, which takes the name `target` once all is written and is removed on errors.
-
-    Raises:
-        ValueError: `target` exists and is not empty.
-    """
-    target = Path(target)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ValueError(f"{target}: exists already; remove it or choose another folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.replace(target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

@@ -22,7 +22,10 @@ import yaml
 from ..data.arrow_steps import available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
-from ..runs.recipe import build_trainer, load_recipe, prepare, start_processes
+from ..distributed import start_processes
+from ..runs.building import build_trainer
+from ..runs.preparation import prepare
+from ..runs.recipe import load_recipe
 from ..trainer.evaluation import pair_lengths
 from .preparation_meter import Meter
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 
-from ..runs.recipe import Step, say
+from ..distributed import say
+from ..runs.preparation import Step
 
 
 class Meter:

@@ -32,7 +32,9 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.batching import TokenBatchSampler
-from ..runs.recipe import Prepared, Recipe, build_trainer, prepare
+from ..runs.building import build_trainer
+from ..runs.preparation import Prepared, prepare
+from ..runs.recipe import Recipe
 from ..trainer.evaluation import pair_lengths
 
 
@@ -117,7 +119,8 @@ def ours(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str,
     """AdminTrainer on our post-LN model."""
     settings = common(folder, seed) | {"optimizer": "adam", "max_tokens": args.max_tokens, "max_steps": shape.updates}
     model = shape.fields() | {"variant": "post_ln", "attn_implementation": "eager"}
-    return build_trainer(Recipe(settings.pop("output_dir"), {}, {}, model, settings), prepared)
+    values = {"output_dir": settings.pop("output_dir"), "data": corpora(args), "model": model, "training": settings}
+    return build_trainer(Recipe.model_validate(values), prepared)
 
 
 def stock(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str, seed: int, grouped: bool) -> Any:
@@ -155,7 +158,7 @@ def stock_batches(data: Dataset, max_tokens: int, seed: int, grouped: bool) -> l
 
 def measure(system: str, name: str, args: TrainingBenchmark, seed: int) -> float:
     """Target tokens a second of one system."""
-    shape, prepared = SHAPES[name], prepare(Recipe("", corpora(args)))
+    shape, prepared = SHAPES[name], prepare(Recipe.model_validate({"output_dir": "", "data": corpora(args)}))
     with TemporaryDirectory() as folder:
         if system == "ours":
             trainer = ours(shape, args, prepared, folder, seed)

@@ -219,7 +219,7 @@ def synthesize(
 
     from ..data.cleaning import CleaningOptions, format_counts
     from ..decoding.pair_synthesis import search_options, write_synthetic_pairs
-    from ..runs.recipe import start_processes
+    from ..distributed import start_processes
 
     quiet()
     beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}

@@ -30,8 +30,9 @@ def profile(
     admin-nmt profile runs/phrasebook/final --source train.en --target train.de --mode reference --output fresh
     """
     from ..data.parallel_text import load_parallel
-    from ..model_folder import local_folder, new_folder
-    from ..runs.fresh_profiling import profile_fresh_model
+    from ..files import new_folder
+    from ..fresh_profiling import profile_fresh_model
+    from ..model_folder import local_folder
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
@@ -52,8 +53,9 @@ def fold(model: Model, out: New) -> None:
     \b
     admin-nmt fold runs/phrasebook/final folded
     """
+    from ..files import new_folder
     from ..folding import fold_omega
-    from ..model_folder import load_admin_model, local_folder, new_folder
+    from ..model_folder import load_admin_model, local_folder
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
@@ -135,7 +137,8 @@ def average(
         raise typer.BadParameter("--last takes the checkpoints of one run; name that run alone")
 
     from ..averaging import average_checkpoints
-    from ..model_folder import load_model, new_folder
+    from ..files import new_folder
+    from ..model_folder import load_model
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
     from ..trainer.checkpoints import complete_checkpoints
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
+from ..files import whole_file
 from ..metrics.languages import language_code
 
 SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
@@ -111,9 +112,8 @@ def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        temporary = output.with_name(f"{output.name}.new")
-        temporary.write_bytes(data)
-        temporary.replace(output)
+        with whole_file(output) as temporary:
+            temporary.write_bytes(data)
 
 
 def print_json(value: Any) -> None:

@@ -49,12 +49,14 @@ def prepare(
 
     from ..benchmarks.preparation_meter import Meter
     from ..data.arrow_steps import available_cores
-    from ..runs import recipe as recipes
+    from ..distributed import say, start_processes
+    from ..runs import preparation
+    from ..runs.recipe import load_recipe
 
-    loaded = recipes.load_recipe(path, ctx.meta["overrides"])
-    recipes.start_processes()
-    recipes.prepare(loaded, num_proc or available_cores(), Meter())
-    recipes.say(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
+    loaded = load_recipe(path, ctx.meta["overrides"])
+    start_processes()
+    preparation.prepare(loaded, num_proc or available_cores(), Meter())
+    say(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 
 
 def memory(
@@ -157,11 +159,11 @@ def experiment(
     """
     path = find_file(grid, "grids")
 
+    from ..metrics.unigram import write_unigram
     from ..reports.tables import outcome, write_tables
     from ..runs.grid_runner import run_all, wanted_runs
     from ..runs.grids import Run, load_grid
-    from ..runs.recipe import prepare
-    from ..runs.unigram import write_unigram
+    from ..runs.preparation import prepare
 
     loaded = load_grid(path, ctx.meta["overrides"])
     pending = [run for run in wanted_runs(loaded, system or [], seed or []) if run.results() is None]
@@ -171,7 +173,8 @@ def experiment(
         return outcome(run.results() or {})
 
     if pending and not tables:
-        write_unigram(prepare(pending[0].recipe()), loaded.output_dir)  # and the caches, before several runs want them
+        prepared = prepare(pending[0].recipe())  # and the caches, before several runs want them
+        write_unigram(prepared.data, len(prepared.target_tokenizer), loaded.output_dir)
         run_all(pending, jobs, shlex.split(launch) if launch else [sys.executable], ended)
     print(write_tables(loaded))
     if not tables and any(run.results() is None for run in pending):

@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import GenerationConfig
 
+from ..files import new_folder
 from ..model.configuration_admin import AdminConfig
-from ..model_folder import new_folder
 from ..tokenization.byte_bpe import check_tokenizer, save_tokenizers
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from .fairseq_pickle import read_checkpoint

@@ -21,6 +21,8 @@ from datasets.table import MemoryMappedTable, concat_tables
 from filelock import FileLock
 from tqdm import tqdm
 
+from ..files import whole_file
+
 SHARD = 100_000
 BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
 
@@ -39,14 +41,18 @@ def write_arrow(path: Path, batches: Iterable[Columns], features: Features) -> i
         OSError: naming the folder if the disk is full.
     """
     rows, schema = 0, features.arrow_schema
-    temporary = path.with_name(f"{path.name}.tmp")
+    for rest in path.parent.glob(f".{path.name}-*"):  # of a killed process: whoever writes holds a lock
+        rest.unlink()
     try:
-        with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        with (
+            whole_file(path) as temporary,
+            pa.OSFile(str(temporary), "wb") as file,
+            pa.ipc.new_stream(file, schema) as writer,
+        ):
             for columns in batches:
                 batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
                 writer.write_batch(batch)
                 rows += len(batch)
-        temporary.replace(path)
     except OSError as error:
         if error.errno != ENOSPC:
             raise
@@ -54,8 +60,6 @@ def write_arrow(path: Path, batches: Iterable[Columns], features: Features) -> i
             f"the disk of {path.parent} is full; make room, or choose another cache_dir, and give the same command "
             "again: what was finished is kept"
         ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return rows
 
 

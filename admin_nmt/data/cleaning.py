@@ -18,6 +18,7 @@ from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
+from ..files import write_text_whole
 from .arrow_steps import map_shards, write_arrow
 
 RATIO_SLACK = 5
@@ -104,9 +105,8 @@ def clean(
             write_arrow(kept, [{"indices": indices}], _INDICES)
             tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
             names = ("total", *FILTERS, "kept")
-            temporary = counts.with_suffix(".tmp")
-            temporary.write_text(json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
-            temporary.replace(counts)  # it stands for the whole step
+            # It stands for the whole step.
+            write_text_whole(counts, json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
     indices_table = MemoryMappedTable.from_file(str(kept))
     return Dataset(dataset.data, indices_table=indices_table, fingerprint=key), json.loads(counts.read_text())
 

@@ -8,7 +8,6 @@ import glob
 import gzip
 import hashlib
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from filelock import FileLock
 
+from ..files import write_text_whole
 from .arrow_steps import batched_columns, for_each, open_arrow, write_arrow
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
@@ -192,9 +192,7 @@ def _digest(path: str | Path, folder: Path) -> str:
     if not known.exists():
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        temporary = known.with_suffix(f".{os.getpid()}")
-        temporary.write_text(digest)
-        temporary.replace(known)
+        write_text_whole(known, digest)
     return known.read_text()
 
 

@@ -8,8 +8,7 @@ from Babel (CLDR).
 """
 
 import datetime
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from babel.numbers import format_currency, format_decimal, format_percent, get_c
 from babel.units import format_unit
 from num2words import num2words
 
+from ..files import write_text_whole
 from . import lexicon
 from .lexicon import Noun, Pair
 
@@ -394,12 +394,5 @@ def write_phrasebook(
     for split, pairs in phrasebook(size, valid, test, seed).items():
         paths[split] = (folder / f"{split}.en", folder / f"{split}.de")
         for language, path in enumerate(paths[split]):
-            _write_lines(path, (pair[language] for pair in pairs))
+            write_text_whole(path, "".join(f"{pair[language]}\n" for pair in pairs))
     return paths
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    os.replace(partial, path)

@@ -14,6 +14,8 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from ..files import write_text_whole
+
 PARTIAL, RECORD, LOCK = ".partial", ".partial.json", ".partial.lock"
 
 
@@ -177,9 +179,7 @@ class PartialFile:
             "bytes": self.bytes,
             "sources": self.digest.hexdigest(),
         }
-        temporary = self.record.with_name(f"{self.record.name}.new")
-        temporary.write_text(json.dumps(record, indent=2), encoding="utf-8")
-        temporary.replace(self.record)
+        write_text_whole(self.record, json.dumps(record, indent=2))
 
     def finish(self) -> None:
         """Give the file its name."""

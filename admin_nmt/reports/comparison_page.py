@@ -2,17 +2,16 @@
 
 import base64
 import csv
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..figures.comparison_plots import LEAST, plot_comparison
+from ..files import whole_files
 from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
@@ -63,8 +62,7 @@ def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequ
     """
     remarks = [*remarks, *warnings(comparison)]
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".comparison-", dir=folder) as name:
-        draft = Path(name)
+    with whole_files(folder) as draft:
         pictures = plot_comparison(comparison, draft)
         for stem, rows in csv_tables(comparison).items():
             with open(draft / f"{stem}.csv", "w", encoding="utf-8", newline="") as table:
@@ -73,10 +71,8 @@ def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequ
         (draft / "README.md").write_text(markdown(title, parts, comparison, remarks), encoding="utf-8")
         (draft / "comparison.html").write_text(html(title, parts, comparison, remarks, draft), encoding="utf-8")
         written = {file.name for file in draft.iterdir()}
-        for file in written:
-            os.replace(draft / file, folder / file)
-        for file in FILES - written:
-            (folder / file).unlink(missing_ok=True)
+    for file in FILES - written:
+        (folder / file).unlink(missing_ok=True)
 
 
 def warnings(comparison: Comparison) -> list[str]:

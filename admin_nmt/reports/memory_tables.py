@@ -16,7 +16,9 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Seq2SeqCollator
-from ..runs.recipe import Prepared, Recipe, load_recipe, prepare, training_arguments
+from ..runs.building import training_arguments
+from ..runs.preparation import Prepared, prepare
+from ..runs.recipe import Recipe, load_recipe
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.evaluation import pair_lengths
 from ..trainer.memory_prediction import (
@@ -144,20 +146,20 @@ def find_tokenizers(
     """Those of the prepared data or of `tokenizer.path`, source and target; None where they are yet to be made."""
     if prepared is not None:
         return prepared.source_tokenizer, prepared.target_tokenizer
-    path = recipe.tokenizer.get("path")
+    path = recipe.tokenizer.path
     return load_tokenizers(path) if path is not None and Path(path).is_dir() else None
 
 
 def model_config(recipe: Recipe, prepared: Prepared | None = None) -> AdminConfig:
     """The configuration of a recipe's model, with the vocabulary that its tokenizers have or are to have."""
-    fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
-    if (start := fields.pop("from_pretrained", None)) is not None:
-        return AutoConfig.from_pretrained(start, **fields)
+    fields = recipe.model.configuration()
+    if recipe.model.from_pretrained is not None:
+        return AutoConfig.from_pretrained(recipe.model.from_pretrained, **fields)
     if (tokenizers := find_tokenizers(recipe, prepared)) is not None:
         source, target = tokenizers
         sizes, joint = {"vocab_size": len(source), "decoder_vocab_size": len(target)}, source is target
     else:
-        sizes, joint = {"vocab_size": recipe.tokenizer.get("vocab_size", 8000)}, recipe.tokenizer.get("joint", True)
+        sizes, joint = {"vocab_size": recipe.tokenizer.vocab_size}, recipe.tokenizer.joint
     return AdminConfig(**sizes, **{"share_encoder_decoder_embeddings": joint} | fields)
 
 
@@ -165,8 +167,8 @@ def vocabulary(recipe: Recipe, prepared: Prepared | None = None) -> str:
     """The size of the vocabulary, of source and target if they differ, and whether nothing but a guess is behind it."""
     config = model_config(recipe, prepared)
     sizes = dict.fromkeys([config.vocab_size, config.decoder_vocab_size or config.vocab_size])
-    absent = recipe.tokenizer.get("path") is not None and find_tokenizers(recipe, prepared) is None
-    guessed = absent and "from_pretrained" not in recipe.model
+    absent = recipe.tokenizer.path is not None and find_tokenizers(recipe, prepared) is None
+    guessed = absent and recipe.model.from_pretrained is None
     return "/".join(f"{size:,}" for size in sizes) + (" (assumed)" if guessed else "")
 
 
@@ -176,9 +178,9 @@ def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     if prepared is not None:
         shapes = planned_shapes(*pair_lengths(prepared.data["train"]), args.max_tokens)
     else:
-        longest = min(recipe.data.get("max_length", 256), config.max_position_embeddings)
+        longest = min(recipe.data.max_length or config.max_position_embeddings, config.max_position_embeddings)
         shapes = largest_shapes(args.max_tokens, longest)
-    return worst_shape(config, args, shapes, recipe.model.get("attn_implementation"))
+    return worst_shape(config, args, shapes, recipe.model.attn_implementation)
 
 
 def variations(path: Path, overrides: list[str]) -> Iterator[Recipe]:
@@ -192,8 +194,8 @@ def variations(path: Path, overrides: list[str]) -> Iterator[Recipe]:
 
 
 def precision(recipe: Recipe) -> str:
-    training, dtype = recipe.training, recipe.model.get("dtype", "float32")
-    autocast = next((f"{kind} autocast" for kind in ("bf16", "fp16") if training.get(kind)), None)
+    training, dtype = recipe.training, recipe.model.dtype or "float32"
+    autocast = next((f"{kind} autocast" for kind in ("bf16", "fp16") if getattr(training, kind)), None)
     return autocast or f"{dtype} parameters".replace("float32 parameters", "float32")
 
 
@@ -217,7 +219,7 @@ def recipe_rows(
         prepared = prepare(recipe) if prepared_data else None
         shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
         for varied in variations(path, overrides) if options else [recipe]:
-            attention = varied.model.get("attn_implementation")
+            attention = varied.model.attn_implementation
             memory = predict_memory(model_config(varied, prepared), training_arguments(varied), shape, attention)
             cells = {"recipe": path.stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
             parts = {name: f"{value / 1e9:.2f}" for name, value in asdict(memory).items()}

@@ -11,6 +11,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from ..figures.curves import plot_depths, plot_perplexity
 from ..figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
 from ..model_folder import load_model
+from ..runs.results import FILE, load_results
 from ..user_errors import describe, user_errors
 from .tables import flat
 
@@ -43,9 +44,9 @@ def results(folder: Path) -> dict[str, Any]:
     """results.json of a run that ended."""
     if not folder.exists():
         raise ValueError(f"{folder}: there is no such folder")
-    if not (folder / "results.json").is_file():
-        raise ValueError(f"{folder}: has no results.json, so it has not finished, or is no run")
-    return read_json(folder / "results.json", RESULTS)
+    values = load_results(folder)
+    check(folder / FILE, values, RESULTS)
+    return values
 
 
 def load(folder: Path) -> AdminForConditionalGeneration:

@@ -1,6 +1,5 @@
 """Reading the systems of a comparison: folders of runs, and files of translations."""
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from ..data.parallel_text import read_lines
 from ..metrics.comparison import compare
+from ..runs.results import FILE, load_results
 from ..user_errors import describe
 from .comparison_page import write_report
 
@@ -43,11 +43,7 @@ def translations(path: Path) -> Path:
 
 def facts(path: Path) -> dict[str, Any]:
     """The results.json of a run, empty where there is none."""
-    file = path / "results.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: is no valid JSON ({error}); finish the run again") from error
+    return load_results(path) if (path / FILE).is_file() else {}
 
 
 def read_system(path: Path, references: list[str]) -> list[str]:

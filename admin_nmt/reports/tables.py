@@ -7,9 +7,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..figures.curves import plot_depths, plot_systems
+from ..metrics.unigram import read_unigram
 from ..runs.grids import Grid
 from ..runs.results import DEGENERATE
-from ..runs.unigram import read_unigram
 
 Row = dict[str, Any]
 MARGIN = 0.5  # nats: what length and punctuation alone are good for; a run that ends above unigram − MARGIN is stuck

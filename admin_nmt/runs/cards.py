@@ -8,7 +8,6 @@ import math
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -17,7 +16,10 @@ from typing import Any
 from babel import Locale, UnknownLocaleError
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..files import whole_files
 from ..model.configuration_admin import AdminConfig
+from .recipe import TokenizerSection
+from .results import FILE, load_results
 
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 CARD, CURVE, OMEGA = "README.md", "curve.png", "omega.png"
@@ -30,13 +32,19 @@ HINTS = {
 }
 
 
-class Facts(dict[str, Any]):
-    """A part of results.json whose subscript raises a `ValueError` with the full name of a fact that is not there."""
+class RequiredFacts(dict[str, Any]):
+    """A part of results.json whose subscript, unlike a dictionary's, demands a fact; `get` asks for one as usual.
+
+    The template reads facts by subscript, so a card with a gap cannot be made.
+
+    Raises:
+        ValueError: with the full name of a fact that is absent, null or no finite number.
+    """
 
     def __init__(self, values: Mapping[str, Any], file: Path, prefix: str = "") -> None:
         super().__init__(
             {
-                name: Facts(value, file, f"{prefix}{name}.") if isinstance(value, dict) else value
+                name: RequiredFacts(value, file, f"{prefix}{name}.") if isinstance(value, dict) else value
                 for name, value in values.items()
             }
         )
@@ -52,19 +60,13 @@ class Facts(dict[str, Any]):
         return value
 
 
-def read_facts(run: Path) -> Facts:
+def read_facts(run: Path) -> RequiredFacts:
     """The facts of a finished run.
 
     Raises:
         ValueError: results.json is absent or damaged, or the run diverged.
     """
-    path = run / "results.json"
-    if not path.is_file():
-        raise ValueError(f"{path}: is missing, and a model card is made of it: give the folder of a finished run")
-    try:
-        facts = Facts(json.loads(path.read_text(encoding="utf-8")), path)
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: is not the JSON object of a run ({error}): train the model anew") from error
+    facts = RequiredFacts(load_results(run), run / FILE)
     if diverged := facts.get("diverged"):
         reason = str(diverged["reason"]).rstrip(".")
         raise ValueError(f"{run}: has no model to describe, it diverged at update {diverged['update']} ({reason})")
@@ -134,17 +136,11 @@ def write_card(run: Path, folder: Path, repo_id: str | None = None) -> Path:
         raise ValueError(f"{folder}: is no folder; give that of a model of the run")
     if not (run / CURVE).is_file():
         raise ValueError(f"{run / CURVE}: is missing, and the card shows it: training leaves it in the run's folder")
-    temporary = Path(tempfile.mkdtemp(prefix=".card-", dir=folder))
-    try:
-        shutil.copyfile(run / CURVE, temporary / CURVE)
+    with whole_files(folder) as draft:
+        shutil.copyfile(run / CURVE, draft / CURVE)
         if omega:
-            draw_omega(omega, temporary / OMEGA)
-        (temporary / CARD).write_text(text, encoding="utf-8")
-        for name in pictures(text):
-            (temporary / name).replace(folder / name)
-        (temporary / CARD).replace(folder / CARD)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            draw_omega(omega, draft / OMEGA)
+        (draft / CARD).write_text(text, encoding="utf-8")
     return folder / CARD
 
 
@@ -164,7 +160,7 @@ def check_card(run: Path, folder: Path, repo_id: str | None = None) -> None:
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is missing from the model card: {again}")
     if (folder / CARD).read_text(encoding="utf-8") != fresh:
-        raise ValueError(f"{folder / CARD}: differs from what {run / 'results.json'} gives: {again}")
+        raise ValueError(f"{folder / CARD}: differs from what {run / FILE} gives: {again}")
 
 
 def pictures(text: str) -> list[str]:
@@ -172,7 +168,7 @@ def pictures(text: str) -> list[str]:
     return re.findall(r"!\[[^\]]*\]\((\S+?)\)", text)
 
 
-def _metadata(facts: Facts, author: Mapping[str, str], repo_id: str, unfolded: bool) -> ModelCardData:
+def _metadata(facts: RequiredFacts, author: Mapping[str, str], repo_id: str, unfolded: bool) -> ModelCardData:
     """The YAML header; each score carries its sacreBLEU signature in the metric's `args`."""
     model, test, languages = facts["model"], facts["test"], facts["recipe"]["languages"]
     dataset = _test_set(facts["recipe"], author)
@@ -204,18 +200,21 @@ def _metadata(facts: Facts, author: Mapping[str, str], repo_id: str, unfolded: b
     )
 
 
-def _is_joint(recipe: Facts) -> bool:
-    """Whether one tokenizer serves both languages of a model that does not share its embeddings."""
+def _is_joint(recipe: RequiredFacts) -> bool:
+    """Whether one tokenizer serves both languages of a model that does not share its embeddings.
+
+    Of tokenizers that were not trained here the recipe tells it only if its author did; they count as two.
+    """
     given = "path" in recipe["tokenizer"] or "from_pretrained" in recipe["model"]
-    return bool(recipe["tokenizer"].get("joint", not given))
+    return bool(recipe["tokenizer"].get("joint", TokenizerSection().joint and not given))
 
 
-def _corpus(recipe: Facts, author: Mapping[str, str]) -> str | None:
+def _corpus(recipe: RequiredFacts, author: Mapping[str, str]) -> str | None:
     """What the author calls the data, or the name of a built-in corpus."""
     return author.get("dataset_name") or recipe["data"].get("builtin")
 
 
-def _test_set(recipe: Facts, author: Mapping[str, str]) -> str:
+def _test_set(recipe: RequiredFacts, author: Mapping[str, str]) -> str:
     """The name of the corpus, or of the test set's file or Hub dataset."""
     return _corpus(recipe, author) or Path(recipe["data"]["test"]["source"]).name.split(".")[0]
 

@@ -13,13 +13,14 @@ from datasets import Dataset
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..averaging import average_checkpoints
+from ..distributed import say
 from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.checkpoints import complete_checkpoints
 from ..trainer.fsdp import load_weights
 from .cards import write_card
-from .recipe import Recipe, say
+from .recipe import Recipe
 from .results import DEGENERATE, device_name
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
@@ -49,8 +50,7 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
 
 def set_search(trainer: AdminTrainer, recipe: Recipe) -> dict[str, Any]:
     """Let the saved model search by default as it is evaluated; gives these settings."""
-    search = {"num_beams": 5, "length_penalty": 1.0}
-    search |= {name: recipe.evaluation[name] for name in search if name in recipe.evaluation}
+    search = {"num_beams": recipe.evaluation.num_beams, "length_penalty": recipe.evaluation.length_penalty}
     config = trainer.accelerator.unwrap_model(trainer.model).generation_config
     config.update(**search, early_stopping=True if search["num_beams"] > 1 else None)
     return search

@@ -3,13 +3,15 @@
 import json
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import Field as Setting
+from pydantic import field_validator
 
-from .recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
+from .recipe import RESUMED, Recipe, RecipeLoader, Section, checked, differences, load_recipe, load_yaml
 from .results import read_results
 
 Overrides = Mapping[str, Any]
@@ -83,12 +85,40 @@ class Run:
         """
         results = read_results(self.folder)
         if results is not None and "recipe" in results:
-            for name, (old, new) in differences(results["recipe"], asdict(self.recipe()), COMPARED).items():
+            for name, (old, new) in differences(results["recipe"], self.recipe().as_dict(), COMPARED).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "
                     "delete it, or give another --output_dir"
                 )
         return results
+
+
+class GridFile(Section):
+    """The fields of [`Grid`] as a file has them."""
+
+    title: str
+    recipe: str
+    output_dir: str
+    systems: dict[str, dict[str, Any] | None] = Setting(min_length=1)
+    seeds: list[int] = Setting(min_length=1)
+    overrides: dict[str, Any] | None = None
+    note: str = ""
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"seeds holds {seeds}; name each once")
+        return seeds
+
+    @field_validator("systems")
+    @classmethod
+    def _check_systems(cls, systems: dict[str, Any]) -> dict[str, Any]:
+        for name, system in systems.items():
+            data = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
+            if data:
+                raise ValueError(f"system {name} changes {data[0]}; systems compare models on the same data")
+        return systems
 
 
 def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
@@ -97,48 +127,23 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
     Raises:
         ValueError: naming the file and what is wrong in it; every run's recipe is checked.
     """
-    path = Path(path)
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: is not valid YAML: {error}") from error
-    known, needed = {f.name for f in fields(Grid)}, {"title", "recipe", "output_dir", "systems", "seeds"}
-    if not isinstance(values, dict) or set(values) - known or needed - set(values):
-        raise ValueError(f"{path}: a grid has the fields {', '.join(sorted(known))}, and not all of {sorted(needed)}")
-    _check_types(values, path)
-    given = _pairs(overrides or [])
-    values["recipe"] = path.parent / values["recipe"]
-    values["output_dir"] = Path(given.pop("output_dir", values["output_dir"]))
-    values["overrides"] = values.get("overrides") or {}
-    for name, system in values["systems"].items():
-        system = system or {}  # the recipe as it is
-        data = sorted(key for key in system if key.split(".")[0] in ("data", "tokenizer", "languages"))
-        if data:
-            raise ValueError(f"{path}: system {name} changes {data[0]}; systems compare models on the same data")
-        values["systems"][name] = system | given
-    values["overrides"] |= given
-    grid = Grid(**values)
+    path, given = Path(path), _pairs(overrides or [])
+    file = checked(GridFile, load_yaml(path), path)
+    grid = Grid(
+        title=file.title,
+        recipe=path.parent / file.recipe,
+        output_dir=Path(given.pop("output_dir", file.output_dir)),
+        systems={name: (system or {}) | given for name, system in file.systems.items()},  # without: the recipe as it is
+        seeds=file.seeds,
+        overrides=(file.overrides or {}) | given,
+        note=file.note,
+    )
     for run in grid.runs():
         try:
             run.recipe()
         except ValueError as error:
             raise ValueError(f"{path}: system {run.system}: {error}") from error
     return grid
-
-
-def _check_types(values: dict[str, Any], path: Path) -> None:
-    for name in ("systems", "overrides"):
-        given = values.get(name) or {}
-        inner = given.values() if name == "systems" and isinstance(given, dict) else []
-        if not isinstance(given, dict) or not all(isinstance(system, dict | None) for system in inner):
-            raise ValueError(f"{path}: {name} holds {reprlib.repr(given)}; write names with fields below them")
-    if not values["systems"]:
-        raise ValueError(f"{path}: systems is empty; name at least one")
-    seeds = values["seeds"]
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
-        raise ValueError(f"{path}: seeds holds {seeds!r}; write a list of whole numbers, such as [1, 2, 3]")
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"{path}: seeds holds {seeds}; name each once")
 
 
 def _pairs(overrides: list[str]) -> dict[str, Any]:

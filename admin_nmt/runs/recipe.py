@@ -1,79 +1,323 @@
-"""A recipe: one YAML file that says what is trained on which data, and the steps from it to a trainer."""
+"""A recipe: one YAML file that says what is trained on which data.
 
-import json
+The sections are pydantic models, which check names and types and know the place of what is wrong. What a section hands
+on to a class or function of this library has the names, types and defaults of that class or function: they are read
+from it, and stand nowhere else.
+"""
+
 import re
 import reprlib
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from datetime import timedelta
-from hashlib import sha256
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import reduce
+from inspect import Parameter, signature
+from operator import or_
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import torch
 import yaml
-from accelerate import PartialState
-from datasets import DatasetDict
-from filelock import BaseFileLock, FileLock, Timeout
-from transformers import AutoConfig, EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
-
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-
-from ..data.cleaning import format_counts
-from ..data.corpora import SPLITS, clean_corpora, read_corpora, tokenize, tokenizer_state
-from ..data.mixing import Corpus, mix
-from ..data.parallel_text import TEST_SET
-from ..data.phrasebook import write_phrasebook
-from ..tokenization.byte_bpe import (
-    check_tokenizer,
-    load_tokenizers,
-    save_tokenizers,
-    train_tokenizer,
-    with_tags,
+from huggingface_hub.errors import StrictDataclassError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
 )
-from ..trainer.adversarial import AdversarialTrainer
-from ..trainer.checkpoints import complete_checkpoints
-from ..trainer.evaluation import pair_lengths
+from pydantic import Field as Setting
+from pydantic_core import PydanticCustomError
+
+from ..data.cleaning import CleaningOptions
+from ..data.corpora import CORPUS_FIELDS, SHARE_FIELDS
+from ..data.mixing import Share
+from ..data.parallel_text import load_parallel
+from ..data.phrasebook import write_phrasebook
+from ..model.configuration_admin import AdminConfig
+from ..trainer.arguments import AdminTrainingArguments
 
 # The optimizer of a checkpoint keeps its kind and rate, and its position in an epoch is one in this plan of batches.
 RESUMED = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
 MOVABLE = ("root", "cache_dir")
-_locks: list[BaseFileLock] = []
-STRATEGIES = ("eval_strategy", "save_strategy", "logging_strategy")
 BUILTIN = {"phrasebook": write_phrasebook}
 
-Watch = Callable[[str], AbstractContextManager["Step"]]
+
+class Section(BaseModel):
+    """Fields of a recipe, of the types that they are annotated with and no others; it is written as it was given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    _given: tuple[str, ...] = ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember(cls, values: Any, check: Callable[[Any], Self]) -> Self:
+        given = tuple(values) if isinstance(values, dict) else ()
+        if unknown := sorted(str(name) for name in given if name not in cls.model_fields):
+            known = ", ".join(sorted(cls.model_fields))
+            raise PydanticCustomError("unknown_field", "unknown field", {"name": unknown[0], "known": known})
+        section = check(values)
+        section._given = given
+        return section
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were given, in their order, without the defaults of the others."""
+        return {name: _written(getattr(self, name)) for name in self._given}
 
 
-@dataclass
-class Recipe:
-    """The sections of a recipe.
+def _written(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_written(item) for item in value]
+    return value.given() if isinstance(value, Section) else value
+
+
+def _settings_of(*sources: Any, only: Collection[str] | None = None, without: Collection[str] = ()) -> Any:
+    """A section with the fields of dataclasses and the parameters of functions, their types and their defaults."""
+    settings: dict[str, Any] = {}
+    for source in sources:
+        hints = get_type_hints(source, localns={"torch": torch})
+        for name, default in _defaults(source):
+            if (only is None or name in only) and name not in without:
+                settings[name] = (_plain(hints[name]), ... if default is MISSING else Setting(default=default))
+    return create_model(f"{sources[0].__name__}Section", __base__=Section, **settings)
+
+
+def _defaults(source: Any) -> Iterator[tuple[str, Any]]:
+    if is_dataclass(source):
+        yield from ((field.name, _default(field)) for field in fields(source) if field.init)
+    else:
+        for parameter in signature(source).parameters.values():
+            yield parameter.name, MISSING if parameter.default is Parameter.empty else parameter.default
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _plain(hint: Any) -> Any:
+    """What YAML can hold of a type: the values of an enumeration, lists, numbers that may be whole, text for a path."""
+    if get_origin(hint) in (Union, UnionType):
+        parts = get_args(hint)
+        if any(isinstance(part, type) and issubclass(part, Enum) for part in parts):
+            parts = tuple(part for part in parts if part is not str)  # the class turns text into the enumeration
+        return reduce(or_, dict.fromkeys(plain for part in parts if (plain := _plain(part)) is not None))
+    if get_origin(hint) in (list, Sequence):
+        return list[_plain(get_args(hint)[0])]  # type: ignore[misc]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        values = tuple(item.value for item in hint)
+        choice: Any = Literal[values]
+        return Annotated[choice, BeforeValidator(_bare_no)] if "no" in values else choice
+    if hint is Path:
+        return str
+    if hint is float:
+        return int | float
+    known = hint in (str, int, bool, dict, NoneType, Any) or get_origin(hint) in (dict, Literal, Annotated)
+    return hint if known else None
+
+
+def _bare_no(value: Any) -> Any:
+    """YAML reads a bare no as false."""
+    return "no" if value is False else value
+
+
+def _one_or_several(corpus: Any) -> Any:
+    """The type of a corpus, or of a list of corpora."""
+    kinds = Annotated[corpus, Tag("one")] | Annotated[list[corpus], Tag("several")]
+    return Annotated[kinds, Discriminator(lambda given: "several" if isinstance(given, list) else "one")]
+
+
+_Cleaning: Any = _settings_of(CleaningOptions)
+_Corpus: Any = _settings_of(load_parallel, only=CORPUS_FIELDS)
+_TrainingCorpus: Any = _settings_of(load_parallel, Share, only=(*CORPUS_FIELDS, *SHARE_FIELDS))
+_Model: Any = _settings_of(AdminConfig)
+_Training: Any = _settings_of(AdminTrainingArguments, without=["output_dir"])
+
+
+class CleaningSection(_Cleaning):
+    """Fields of `CleaningOptions`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            CleaningOptions(**self.given())
+        except ValueError as error:
+            raise ValueError(f"data.cleaning.{error}") from error
+        return self
+
+
+class DataSection(Section):
+    """Where the pairs come from; `null` is as good as nothing.
+
+    Args:
+        root: folder of all files.
+        cache_dir: folder of everything that is made of them.
+        max_length: most tokens of a side of a training pair; null for no limit.
+        builtin: name of a corpus that is made here, instead of `train`, `valid` and `test`.
+        train: a corpus or a list of them, as `admin_nmt.data.corpora.read_corpora` reads them, and so `valid`.
+        test: one corpus.
+        cleaning: of the training pairs.
+    """
+
+    root: str | None = None
+    cache_dir: str = "runs/cache"
+    max_length: int | None = Setting(default=256, ge=1)
+    builtin: str | None = None
+    train: _one_or_several(_TrainingCorpus) | None = None  # type: ignore[valid-type]
+    valid: _one_or_several(_Corpus) | None = None  # type: ignore[valid-type]
+    test: _Corpus | None = None
+    cleaning: CleaningSection | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.builtin is not None and self.builtin not in BUILTIN:
+            raise ValueError(f"data.builtin: {self.builtin!r} is not one of {', '.join(BUILTIN)}")
+        if self.builtin is None and self.train is None:
+            raise ValueError(f"data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
+        return self
+
+
+class TokenizerSection(Section):
+    """The vocabularies.
+
+    Args:
+        vocab_size: tokens of a new byte-level BPE.
+        joint: whether a new one serves both languages.
+        path: folder of tokenizers to take instead.
+    """
+
+    vocab_size: int = Setting(default=8000, ge=1)
+    joint: bool = True
+    path: str | None = None
+
+
+class ModelSection(_Model):
+    """Fields of `AdminConfig`, and two more.
+
+    Args:
+        attn_implementation: as for `from_pretrained` of transformers.
+        from_pretrained: folder or repository of a model to start from.
+    """
+
+    attn_implementation: str | None = None
+    from_pretrained: str | None = None
+
+    def configuration(self) -> dict[str, Any]:
+        """The fields of `AdminConfig` that were given."""
+        own = ("attn_implementation", "from_pretrained")
+        return {name: value for name, value in self.given().items() if name not in own}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        settings = self.configuration()
+        if self.from_pretrained is not None:  # its configuration has the other fields
+            return self
+        for name in {"vocab_size", "decoder_vocab_size"} & set(settings):
+            raise ValueError(f"model.{name} is that of the tokenizer; set tokenizer.vocab_size instead")
+        try:
+            AdminConfig(vocab_size=2**31, **settings)  # as many as no token id can exceed
+        except StrictDataclassError as error:  # whose cause is what the configuration says
+            raise ValueError(f"model.{error.__cause__ or error}") from error
+        return self
+
+
+class TrainingSection(_Training):
+    """Fields of `AdminTrainingArguments`, and one more.
+
+    Args:
+        early_stopping_patience: evaluations without a better `metric_for_best_model` after which training ends.
+    """
+
+    early_stopping_patience: int | None = Setting(default=None, ge=1)
+    fsdp: bool | str | None = AdminTrainingArguments.fsdp  # documented as true or false, annotated as text
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields of `AdminTrainingArguments` that were given."""
+        return {name: value for name, value in self.given().items() if name != "early_stopping_patience"}
+
+
+class EvaluationSection(Section):
+    """How the finished model is chosen and scored.
+
+    Args:
+        average_last: average this many last checkpoints, and take the average if it is better.
+        num_beams: beam size of the test set's translation, and of the saved model by default.
+        length_penalty: hypothesis scores are divided by length to this power.
+    """
+
+    average_last: int = Setting(default=0, ge=0)
+    num_beams: int = Setting(default=5, ge=1)
+    length_penalty: int | float = 1.0
+
+
+class CardSection(Section):
+    """What only the author knows, for the model card.
+
+    Args:
+        license: of the model, as the Hub names it.
+        dataset_name: what to call the data.
+        dataset_type: name of a dataset on the Hub.
+        note: a paragraph.
+        example: a source sentence.
+        repo_id: where the stock model will be on the Hub.
+    """
+
+    license: str | None = None
+    dataset_name: str | None = None
+    dataset_type: str | None = None
+    note: str | None = None
+    example: str | None = None
+    repo_id: str | None = None
+
+
+class Recipe(Section):
+    """The sections of a recipe; one that is left out has its defaults.
 
     Args:
         output_dir: folder of the run: checkpoints, logs, results.
-        data: `train`, `valid`, `test` and `cleaning` as `admin_nmt.data.corpora.read_corpora` reads them, or `builtin`,
-            the name of a corpus that is made here; besides `root`, the folder of all files, `cache_dir`, and
-            `max_length`, the most tokens of a training sentence.
-        tokenizer: `vocab_size` of a new BPE and whether it is `joint`, or `path`, a folder that holds tokenizers.
-        model: fields of `AdminConfig`; `attn_implementation`; `from_pretrained`, a folder or repository to start from.
-        training: fields of `AdminTrainingArguments`, and `early_stopping_patience` in evaluations.
-        evaluation: of the finished model: `average_last` checkpoints, `num_beams`, `length_penalty`.
         languages: [source, target], for scores and output.
-        card: what only the author knows, for the model card: `license`, `dataset_name`, `dataset_type`, `note`,
-            `example`, a source sentence, and `repo_id`, where the stock model will be on the Hub.
     """
 
     output_dir: str
-    data: dict[str, Any]
-    tokenizer: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    languages: list[str] = field(default_factory=lambda: ["en", "de"])
-    card: dict[str, str] = field(default_factory=dict)
+    data: DataSection
+    tokenizer: TokenizerSection = TokenizerSection()
+    model: ModelSection = ModelSection()
+    training: TrainingSection = TrainingSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    languages: list[str] = ["en", "de"]
+    card: CardSection = CardSection()
+
+    def as_dict(self) -> dict[str, Any]:
+        """All sections, each with the fields that were given, as results.json and the run's recipe.yaml hold them."""
+        return {name: _written(getattr(self, name)) for name in type(self).model_fields}
+
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _check_languages(cls, codes: Any) -> Any:
+        if not isinstance(codes, list) or len(codes) != 2 or not all(isinstance(code, str) for code in codes):
+            raise ValueError(f"languages holds {codes!r}; write two codes in quotes, source and target")
+        return codes
+
+    @model_validator(mode="after")
+    def _check_selection(self) -> Self:
+        """Whether early stopping and averaging find what they need."""
+        training, average_last = self.training, self.evaluation.average_last
+        if training.early_stopping_patience is not None and not training.metric_for_best_model:
+            raise ValueError("training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
+        needed, limit = average_last + training.load_best_model_at_end, training.save_total_limit
+        if limit is not None and limit < needed:
+            raise ValueError(
+                f"training.save_total_limit {limit} deletes checkpoints that evaluation.average_last "
+                f"{average_last} needs; set it to {needed} or more"
+            )
+        return self
+
+
+AnySection = TypeVar("AnySection", bound=Section)
 
 
 class RecipeLoader(yaml.SafeLoader):
@@ -89,13 +333,9 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe; `overrides` is a list such as ["--training.max_steps", "100", "--model.variant", "post_ln"].
 
     Raises:
-        ValueError: naming the file or the override that is wrong.
+        ValueError: naming the file or the override that is wrong, the field, and what belongs there.
     """
-    try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), RecipeLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: is not valid YAML: {error}") from error
-    _check_mapping(values, str(path))
+    values = load_yaml(path)
     overrides = overrides or []
     if len(overrides) % 2:
         raise ValueError(f"{overrides[-1]}: has no value; write --section.field value")
@@ -108,336 +348,111 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
             place = place.setdefault(section, {})
             _check_mapping(place, name)
         place[last] = yaml.load(text, RecipeLoader)
-    return _checked(values, path)
+    return checked(Recipe, values, path)
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """The fields and values of a file.
+
+    Raises:
+        ValueError: naming the file, which holds something else.
+    """
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), RecipeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: is not valid YAML: {error}") from error
+    _check_mapping(values, str(path))
+    return values
+
+
+def checked(kind: type[AnySection], values: dict[str, Any], path: str | Path) -> AnySection:
+    """A section, such as a whole recipe, of the values of a file.
+
+    Raises:
+        ValueError: in one sentence: the file, the first field that is wrong, and what belongs there.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_sentence(error, values)}") from error
 
 
 def _check_mapping(value: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: holds {reprlib.repr(value)} where fields with values belong")
+        raise ValueError(f"{where}: holds {_shown(value)} where {FIELDS} belong")
 
 
-def _checked(values: dict[str, Any], path: str | Path) -> Recipe:
-    """A recipe with no field that nobody reads, and none that contradicts another."""
-    known = {
-        "": {f.name for f in fields(Recipe)},
-        "tokenizer": {"vocab_size", "joint", "path"},
-        "model": {f.name for f in fields(AdminConfig)} | {"attn_implementation", "from_pretrained"},
-        "training": {f.name for f in fields(AdminTrainingArguments)} | {"early_stopping_patience"},
-        "evaluation": {"average_last", "num_beams", "length_penalty"},
-        "card": {"license", "dataset_name", "dataset_type", "note", "example", "repo_id"},
-    }
-    for section, names in known.items():
-        content = values.get(section, {}) if section else values
-        _check_mapping(content, f"{path}: {section}")
-        unknown = set(content) - names
-        if unknown:
-            where = f"{section}." if section else ""
-            raise ValueError(f"{path}: unknown field {where}{min(unknown)}; known are {', '.join(sorted(names))}")
-    for name, text in values.get("card", {}).items():
-        if not isinstance(text, str):
-            raise ValueError(f"{path}: card.{name} holds {text!r} where text belongs; put it in quotes")
-    languages = values.get("languages", ["en", "de"])
-    if not isinstance(languages, list) or len(languages) != 2 or not all(isinstance(code, str) for code in languages):
-        raise ValueError(f"{path}: languages holds {languages!r}; write two codes in quotes, source and target")
-    missing = {"output_dir", "data"} - set(values)
-    if missing:
-        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}")
-    _check_mapping(values["data"], f"{path}: data")
-    for split in set(SPLITS) & set(values["data"]):
-        for corpus in _as_list(values["data"][split]):
-            _check_mapping(corpus, f"{path}: data.{split}")
-            for side in {"source", "target"} & set(corpus):
-                if not corpus[side] or not all(isinstance(file, str) for file in _as_list(corpus[side])):
-                    raise ValueError(
-                        f"{path}: data.{split}.{side} holds {corpus[side]!r}; name a file, or a list of them"
-                    )
-    if not {"train", "builtin"} & set(values["data"]):
-        raise ValueError(f"{path}: data has no train; name its files, or a builtin corpus: {', '.join(BUILTIN)}")
-    recipe = Recipe(**values)
-    for name in STRATEGIES:
-        if recipe.training.get(name) is False:  # YAML's reading of a bare no
-            recipe.training[name] = "no"
-    _check_selection(recipe, path)
-    return recipe
+FIELDS = "fields with values"
+EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": FIELDS,
+    "model_type": FIELDS,
+    "literal_error": "{expected}",
+    "none_required": "null",
+    "greater_than_equal": "a number from {ge} on",
+    "too_short": "at least {min_length}",
+}
 
 
-def _check_selection(recipe: Recipe, path: str | Path) -> None:
-    """Whether early stopping and averaging find what they need."""
-    training, average_last = recipe.training, recipe.evaluation.get("average_last", 0)
-    if training.get("early_stopping_patience") is not None and not training.get("metric_for_best_model"):
-        raise ValueError(f"{path}: training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
-    needed = average_last + bool(training.get("load_best_model_at_end"))
-    limit = training.get("save_total_limit")
-    if limit is not None and limit < needed:
-        raise ValueError(
-            f"{path}: training.save_total_limit {limit} deletes checkpoints that evaluation.average_last "
-            f"{average_last} needs; set it to {needed} or more"
-        )
+def _sentence(error: ValidationError, values: dict[str, Any]) -> str:
+    """The first thing that is wrong, in our words; pydantic has an error for each type that a field may have."""
+    problems = [(*_place(problem["loc"], values), problem) for problem in error.errors(include_url=False)]
+    inside = [problem for problem in problems if problem[0].startswith(problems[0][0])]
+    field, given, first = max(inside, key=lambda problem: len(problem[0]))  # an item of a list, rather than the list
+    context = first.get("ctx", {})
+    if first["type"] == "value_error":
+        return str(context["error"])
+    if first["type"] == "unknown_field":
+        name = f"{field}.{context['name']}" if field else context["name"]
+        return f"unknown field {name}; known are {context['known']}"
+    types = {problem["type"]: problem for place, _, problem in problems if place == field}
+    if first["type"] == "missing":
+        lacking = [str(one["loc"][-1]) for place, _, one in problems if (place, one["type"]) == (field, "missing")]
+        return f"{field + ' ' if field else ''}lacks {', '.join(sorted(lacking))}"
+    if "float_type" in types:
+        types.pop("int_type", None)
+    expected = [EXPECTED.get(name, one["msg"]).format(**one.get("ctx", {})) for name, one in types.items()]
+    verb = "belong" if expected[-1] == FIELDS else "belongs"
+    return f"{field} holds {_shown(given)} where {' or '.join(expected)} {verb}"
 
 
-def say(message: str) -> None:
-    """Print once, however many processes there are."""
-    if PartialState().is_main_process:
-        print(message, flush=True)
+def _shown(value: Any) -> str:
+    """A value as YAML writes it, where that differs from Python."""
+    return {"None": "null", "True": "true", "False": "false"}.get(text := reprlib.repr(value), text)
 
 
-@dataclass
-class Prepared:
-    """Tokenised data, tokenizers and the counts of the cleaning."""
-
-    data: DatasetDict
-    source_tokenizer: PreTrainedTokenizerBase
-    target_tokenizer: PreTrainedTokenizerBase
-    counts: dict[str, int]
-
-
-@dataclass
-class Step:
-    """A step of the preparation, for whoever watches it."""
-
-    name: str
-    pairs: int = 0
-
-
-@contextmanager
-def unwatched(name: str) -> Iterator[Step]:
-    """Nobody watches."""
-    yield Step(name)
-
-
-def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatched) -> Prepared:
-    """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first.
-
-    Args:
-        num_proc: worker processes; None for one a core.
-        watch: a context around each step; the step tells it the number of its pairs.
-    """
-    spec = dict(recipe.data)
-    cache, builtin, root = Path(spec.pop("cache_dir", "runs/cache")), spec.pop("builtin", None), spec.pop("root", None)
-    max_length = spec.pop("max_length", 256)
-    options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
-    with PartialState().local_main_process_first():
-        if builtin is not None:
-            spec |= _write_builtin(builtin, cache)
-        if root is not None:
-            spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
-        with watch("reading") as step:
-            training, evaluation = read_corpora(spec, **options)
-            step.pairs = sum(len(corpus.pairs) for corpus in training)
-        with watch("cleaning") as step:
-            training, counts = clean_corpora(training, evaluation, spec, recipe.languages, **options)
-            step.pairs = counts["total"]
-        say(format_counts(counts))
-        with watch("vocabulary") as step:
-            source, target = _tokenizers(recipe, training, cache)
-            step.pairs = counts["kept"]
-        with watch("tokenising") as step:
-            ids = options | {"max_length": max_length, "keep_text": False}
-            train = [tokenize(c.pairs, source, target, tag=c.share.tag, **ids) for c in training]
-            data = {"train": mix(train, [corpus.share.upsample for corpus in training])}
-            data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
-            step.pairs = counts["kept"]
-    counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
-    say(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
-    say(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
-    return Prepared(DatasetDict(data), source, target, counts)
-
-
-def start_processes() -> None:
-    """Join the other processes, with patience: preparing a large corpus takes one of them hours."""
-    PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any] | list[dict[str, Any]]:
-    """The corpora with their files below `root`."""
-
-    def below(files: Any) -> Any:
-        if isinstance(files, list):
-            return [below(file) for file in files]
-        return files if files.startswith(TEST_SET) else str(Path(root) / files)
-
-    sides = ("source", "target")
-    found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]
-    return found if isinstance(corpora, list) else found[0]
-
-
-def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
-    if name not in BUILTIN:
-        raise ValueError(f"data.builtin: {name!r} is not one of {', '.join(BUILTIN)}")
-    folder = cache / name
-    if PartialState().is_local_main_process:
-        BUILTIN[name](folder)
-    return {
-        split: {"source": str(folder / f"{split}.en"), "target": str(folder / f"{split}.de")}
-        for split in ("train", "valid", "test")
-    }
-
-
-def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
-    """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
-    settings = recipe.tokenizer
-    start = recipe.model.get("from_pretrained")
-    existing = settings.get("path") or start
-    tags = sorted({corpus.share.tag for corpus in training if corpus.share.tag is not None})
-    if existing is not None:
-        source, target = load_tokenizers(existing)
-        if start is not None:  # whose embeddings have no room for tags
-            return source, target
-        tagged = with_tags(source, tags)
-        return tagged, tagged if target is source else with_tags(target, tags)  # which both end with <pad>
-    vocab_size, joint = settings.get("vocab_size", 8000), settings.get("joint", True)
-    inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
-    folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
-    with FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
-            sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
-            texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
-            tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
-            if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
-                sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
-                raise ValueError(
-                    f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach"
-                )
-            temporary = tempfile.mkdtemp(dir=cache)
-            save_tokenizers(temporary, *tokenizers)
-            Path(temporary).rename(folder)
-    return load_tokenizers(folder)
-
-
-def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGeneration:
-    """A new model of the recipe's configuration, or the one to start from."""
-    settings = dict(recipe.model)
-    attention = settings.pop("attn_implementation", None)
-    source, target = prepared.source_tokenizer, prepared.target_tokenizer
-    if (start := settings.pop("from_pretrained", None)) is not None:
-        kind = AutoConfig.from_pretrained(start).model_type
-        if kind != AdminConfig.model_type:
-            raise ValueError(
-                f"model.from_pretrained: {start} holds a {kind} model; start from an unfolded one (final/)"
-            )
-        model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
-    else:
-        settings.setdefault("share_encoder_decoder_embeddings", source is target)
-        config = AdminConfig(vocab_size=len(source), decoder_vocab_size=len(target), **settings)
-        model = AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
-    check_tokenizer(source, model.config)
-    check_tokenizer(target, model.config, target=True)
-    if start is not None:
-        _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
-    for checkpoint in complete_checkpoints(recipe.output_dir)[-1:]:
-        _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
-    return model
-
-
-def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
-    """Whether the data has the ids of the tokenizers, if any, that lie beside a model's weights."""
-    if (folder / "tokenizer_config.json").exists():
-        tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
-        for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
-            if tokenizer_state(own) != tokenizer_state(other):
-                raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
-
-
-def _check_lengths(prepared: Prepared, positions: int) -> None:
-    for split in ("train", "valid"):
-        if split in prepared.data:
-            longest = max(int(lengths.max()) for lengths in pair_lengths(prepared.data[split]))
-            if longest > positions:
-                raise ValueError(
-                    f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
-                    f"{positions}; raise that, or lower data.max_length for training sentences"
-                )
-
-
-def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
-    """The section `training`, on the devices of this machine."""
-    settings = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
-    settings |= {name: value for name, value in recipe.training.items() if name != "early_stopping_patience"}
-    return AdminTrainingArguments(output_dir=recipe.output_dir, **settings)
-
-
-def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
-    """The trainer of a recipe, model included, from its seed."""
-    patience = recipe.training.get("early_stopping_patience")
-    args = training_arguments(recipe)
-    set_seed(args.seed)
-    model = build_model(recipe, prepared)
-    _check_lengths(prepared, model.config.max_position_embeddings)
-    kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
-    return kind(
-        model,
-        args,
-        train_dataset=prepared.data["train"],
-        eval_dataset=prepared.data.get("valid"),
-        processing_class=prepared.source_tokenizer,
-        target_tokenizer=prepared.target_tokenizer,
-        callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
-    )
-
-
-def claim_folder(recipe: Recipe) -> None:
-    """Leave the recipe in its output folder; refuse to go on from checkpoints of other data, model or optimizer.
-
-    The folder is this process's until it ends, however it ends.
-
-    Raises:
-        ValueError: naming the first field that differs, or another process trains there.
-    """
-    folder = Path(recipe.output_dir)
-    path, values = folder / "recipe.yaml", asdict(recipe)
-    earlier = _read_claim(path)
-    if earlier is not None and complete_checkpoints(folder):
-        for name, (old, new) in differences(earlier, values, RESUMED).items():
-            raise ValueError(
-                f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
-                f"{reprlib.repr(new)}: choose another output_dir"
-            )
-    PartialState().wait_for_everyone()  # all have read it
-    if PartialState().is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
-        _lock(folder)
-        if earlier != values:
-            temporary = folder / "recipe.yaml.tmp"
-            temporary.write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
-            temporary.replace(path)
-    PartialState().wait_for_everyone()
-
-
-def _lock(folder: Path) -> None:
-    """Held until the process dies: nobody releases it."""
-    lock = FileLock(folder / "lock", is_singleton=True)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
-        raise ValueError(f"{folder}: another process trains there; wait, or choose another output_dir") from error
-    _locks.append(lock)
-
-
-def _read_claim(path: Path) -> dict[str, Any] | None:
-    """The recipe that a run left with all its sections, None if there is none or only a part of it."""
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
-        return asdict(Recipe(**values))
-    except (FileNotFoundError, yaml.YAMLError, TypeError):
-        return None
+def _place(location: tuple[str | int, ...], values: Any) -> tuple[str, Any]:
+    """The name of a field and what it holds, from pydantic's location, in which members of unions have names too."""
+    name = ""
+    for part in location:
+        if isinstance(values, dict) and part in values:
+            name, values = f"{name}.{part}" if name else str(part), values[part]
+        elif isinstance(values, list) and isinstance(part, int):
+            name, values = f"{name}[{part}]", values[part]
+    return name, values
 
 
 def differences(
     earlier: Mapping[str, Any], now: Mapping[str, Any], training: Collection[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values."""
-    kinds: dict[str, Any] = {"model": AdminConfig, "training": AdminTrainingArguments}
-    defaults = {section: {f.name: f.default for f in fields(kind)} for section, kind in kinds.items()}
+    """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values.
+
+    Args:
+        earlier: what `Recipe.as_dict` gave, perhaps of another version of this library.
+        now: likewise.
+        training: fields of the section `training`.
+    """
     differing = {}
     for section in ("data", "tokenizer", "model", "training"):
-        old, new = earlier.get(section, {}), now.get(section, {})
+        known = Recipe.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
+        old, new = earlier.get(section) or {}, now.get(section) or {}
         names = training if section == "training" else [name for name in (*old, *new) if name not in MOVABLE]
         for name in names:
-            default = defaults.get(section, {}).get(name)
+            default = known[name].default if name in known else None
             pair = old.get(name, default), new.get(name, default)
             if pair[0] != pair[1]:
                 differing[f"{section}.{name}"] = pair

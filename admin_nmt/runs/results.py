@@ -5,7 +5,6 @@ import platform
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,18 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
+from ..files import write_text_whole
 from ..profiling import residual_blocks
 from ..trainer.divergence import DivergedError
 from ..trainer.evaluation import pair_lengths
 from ..trainer.fsdp import whole
-from .recipe import Prepared, Recipe
+from .preparation import Prepared
+from .recipe import Recipe
 
 with suppress(ImportError):  # Windows has none
     import resource
 
+FILE = "results.json"
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
 SHAPE = (
     "variant", "encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim",
@@ -35,7 +37,7 @@ SETTINGS = ("seed", "optimizer", "learning_rate", "warmup_steps", "max_tokens", 
 def run_facts(recipe: Recipe, prepared: Prepared, trainer: AdminTrainer) -> dict[str, Any]:
     """What is known when training has ended, well or not."""
     return {
-        "recipe": asdict(recipe),
+        "recipe": recipe.as_dict(),
         "data": {
             "filters": prepared.counts,
             "sizes": {split: len(part) for split, part in prepared.data.items()},
@@ -129,15 +131,30 @@ def divergence_facts(error: DivergedError) -> dict[str, Any]:
 
 def write_results(folder: Path, results: dict[str, Any]) -> None:
     """Write results.json in one step, so that it is there whole or not at all."""
-    temporary = folder / "results.json.tmp"
-    temporary.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(folder / "results.json")
+    write_text_whole(folder / FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def load_results(folder: Path) -> dict[str, Any]:
+    """The facts of a run that has ended.
+
+    Raises:
+        ValueError: naming the file, which is absent or damaged.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        raise ValueError(f"{file}: is missing, so the run has not finished, or this is no run")
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: is no valid JSON ({error}); train the model anew") from error
+    if not isinstance(results, dict):
+        raise ValueError(f"{file}: is no JSON object; train the model anew")
+    return results
 
 
 def read_results(folder: Path) -> dict[str, Any] | None:
     """The facts of a run that has ended, None of one that has not, or whose file is damaged."""
     try:
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return load_results(folder)
+    except ValueError:
         return None
-    return results if isinstance(results, dict) else None

@@ -7,12 +7,16 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
+from ..distributed import say, start_processes
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
 from ..trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
 from ..trainer.divergence import DivergedError
+from .building import build_trainer, training_arguments
+from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
-from .recipe import Prepared, Recipe, build_trainer, claim_folder, prepare, say, start_processes
+from .preparation import Prepared, prepare
+from .recipe import Recipe
 from .results import divergence_facts, omega_facts, read_results, run_facts, write_results
 
 
@@ -48,7 +52,9 @@ def run_recipe(recipe: Recipe) -> None:
     check_language(recipe.languages[1])  # before hours of training, not after them
     start_processes()
     claim_folder(recipe)
-    say(f"[1/5] data: {recipe.data.get('builtin', recipe.data.get('train'))}")
+    training_arguments(recipe)  # which may refuse them, before hours of preparation
+    data = recipe.data.given()
+    say(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
@@ -94,7 +100,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
     results["search"] = set_search(trainer, recipe)
     say("[3/5] choosing weights on the validation set")
-    results["chosen"] = average_or_best(trainer, recipe.evaluation.get("average_last", 0), folder / "final")
+    results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
     say(f"      {results['chosen']['kind']}: {folder / 'final'}")
     say("[4/5] folding ω into a stock model and checking that it computes the same")
     if trainer.is_world_process_zero():

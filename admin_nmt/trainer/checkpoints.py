@@ -13,6 +13,8 @@ from safetensors import SafetensorError
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..files import write_text_whole
+
 TORCH_SAVE_FAILED = re.compile("inline_container|PytorchStreamWriter|iostream error")
 
 
@@ -38,11 +40,7 @@ def settle_best_checkpoint(checkpoint: Path) -> None:
         return
     moved = checkpoint.parent / Path(best).name
     if moved.is_dir():
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(
-            json.dumps(state | {"best_model_checkpoint": str(moved)}, indent=2) + "\n", encoding="utf-8"
-        )
-        temporary.replace(path)
+        write_text_whole(path, json.dumps(state | {"best_model_checkpoint": str(moved)}, indent=2) + "\n")
 
 
 def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:

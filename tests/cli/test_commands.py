@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from errno import ENOSPC
 from pathlib import Path
 from subprocess import PIPE
@@ -131,7 +130,7 @@ def test_wrong_usage_is_told(arguments, message):
 
 def test_fields_of_a_recipe_are_options():
     """Of sections or whole sections, anywhere on the line, with a space or =."""
-    assert set(SECTIONS) == {field.name for field in fields(Recipe)}
+    assert set(SECTIONS) == set(Recipe.model_fields)
     seen, small = [], typer.Typer()
 
     @small.command(cls=WithOverrides)

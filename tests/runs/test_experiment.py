@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
 from math import log
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data.arrow_steps import available_cores
+from admin_nmt.metrics.unigram import target_counts, unigram_nll
 from admin_nmt.reports.tables import line_of, outcome, spread, write_tables
 from admin_nmt.runs.grid_runner import run_all, wanted_runs
 from admin_nmt.runs.grids import Grid, load_grid
-from admin_nmt.runs.unigram import target_counts, unigram_nll
 
 TRAINING = Path(__file__).parents[2] / "training"
 GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
@@ -112,7 +111,7 @@ def test_every_system_of_the_grids_is_a_recipe(path):
     configurations = set()
     for system in grid.systems:
         recipe = next(run.recipe() for run in grid.runs() if run.system == system)
-        configurations.add(json.dumps(AdminConfig(**recipe.model).to_dict(), sort_keys=True))
+        configurations.add(json.dumps(AdminConfig(**recipe.model.configuration()).to_dict(), sort_keys=True))
     assert len(configurations) == len(grid.systems)  # no two systems are the same
 
 
@@ -123,8 +122,8 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     path.write_text(yaml.safe_dump(values | {"systems": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
     (run,) = load_grid(path, ["--training.max_steps", "7", "--output_dir", str(tmp_path / "x")]).runs()
     recipe = run.recipe()
-    assert recipe.model == {"variant": "post_ln", "dropout": 0.3}
-    assert recipe.training == {"max_steps": 7, "seed": 3}
+    assert recipe.model.given() == {"variant": "post_ln", "dropout": 0.3}
+    assert recipe.training.given() == {"max_steps": 7, "seed": 3}
     assert Path(recipe.output_dir) == run.folder == tmp_path / "x" / "a-seed3"
 
 
@@ -133,13 +132,15 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     [
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
         ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; systems compare models on the same data"),
-        ({"sedes": [1]}, r"grid\.yaml: a grid has the fields note, output_dir"),
-        ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\]; write names"),
-        ({"systems": {"a": 3}}, "systems holds"),
-        ({"systems": None}, "systems is empty"),
-        ({"overrides": [1]}, "overrides holds"),
-        ({"seeds": 3}, "seeds holds 3; write a list"),
-        ({"seeds": []}, r"seeds holds \[\]"),
+        ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; known are note, output_dir, "),
+        ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
+        ({"systems": {"a": 3}}, "systems.a holds 3 where fields with values belong"),
+        ({"systems": None}, "systems holds null where fields with values belong"),
+        ({"systems": {}}, "systems holds {} where at least 1 belongs"),
+        ({"overrides": [1]}, r"overrides holds \[1\] where fields with values belong"),
+        ({"seeds": 3}, "seeds holds 3 where a list belongs"),
+        ({"seeds": []}, r"seeds holds \[\] where at least 1 belongs"),
+        ({"seeds": [1, "2"]}, r"seeds\[1\] holds '2' where a whole number belongs"),
         ({"seeds": [1, 1]}, "name each once"),
     ],
 )
@@ -160,7 +161,7 @@ def test_a_system_may_be_the_recipe_itself(recipe_file, tmp_path):
 def test_a_run_of_other_settings_is_not_counted(grid):
     run = next(grid.runs())
     run.folder.mkdir(parents=True)
-    recipe = asdict(run.recipe())
+    recipe = run.recipe().as_dict()
     recipe["model"]["omega_rule"] = "profile"  # the default, which the system does not name
     made = results() | {"recipe": recipe}
     (run.folder / "results.json").write_text(json.dumps(made))

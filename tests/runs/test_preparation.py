@@ -9,7 +9,10 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.data import corpora as data
-from admin_nmt.runs.recipe import build_model, load_recipe, prepare
+from admin_nmt.runs import preparation
+from admin_nmt.runs.building import build_model
+from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 
 
@@ -44,9 +47,7 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     assert "peak memory" in printed
     assert f"next: admin-nmt train {recipe_file} --data.max_length 200" in printed
     monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
-    monkeypatch.setattr(
-        "admin_nmt.runs.recipe.train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer")
-    )
+    monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
@@ -73,7 +74,7 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
     model = tmp_path / "model"
     build_model(recipe, prepared).save_pretrained(model)
     save_tokenizers(model, prepared.source_tokenizer)
-    recipe.model = {"from_pretrained": str(model)}
+    recipe = load_recipe(recipe_file, ["--model", f"{{from_pretrained: {model}}}"])
     build_model(recipe, prepared)
     save_tokenizers(model, other)
     with pytest.raises(ValueError, match="model was trained with another source vocabulary than the data has"):

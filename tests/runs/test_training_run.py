@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -13,13 +12,12 @@ import yaml
 from toy import write_recipe
 from typer.testing import CliRunner, Result
 
-from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.runs.recipe import claim_folder, load_recipe
+from admin_nmt.runs.claim import claim_folder
+from admin_nmt.runs.recipe import load_recipe
 
 TRAINING = Path(__file__).parents[2] / "training"
-RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -79,20 +77,6 @@ def test_a_wrong_value_is_one_line(recipe_file, tmp_path):
     assert told[-1].startswith("error: ") and "'foo' is not one of" in told[-1]
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipes_name_fields_that_exist(path):
-    recipe = load_recipe(path)
-    fields = {name: value for name, value in recipe.model.items() if name != "attn_implementation"}
-    assert AdminConfig(**fields).variant == recipe.model["variant"]
-    assert re.search(rf"(admin-nmt train|training/train.py) {path.stem}\b", path.read_text())
-
-
-def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
-    overrides = ["--training.eval_strategy", "no", "--training.early_stopping_patience", "null"]
-    training = load_recipe(recipe_file, [*overrides, "--training.metric_for_best_model", "null"]).training
-    assert training["eval_strategy"] == "no" and training["early_stopping_patience"] is None
-
-
 def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
     """A first attempt that failed at its data, a recipe cut off by a full disk, or a user's own one stop nobody."""
     claimed = tmp_path / "run" / "recipe.yaml"
@@ -124,45 +108,6 @@ def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
         refused = train(recipe_file, "--output_dir", tmp_path, code=1)
         other.communicate("\n")
     assert f"{tmp_path}: another process trains there" in refused.stderr
-
-
-@pytest.mark.parametrize("value", ["null", "3", "[a.en, 3]"])
-def test_a_corpus_without_a_file_is_named(recipe_file, value):
-    with pytest.raises(ValueError, match=r"data\.train\.target holds .*; name a file"):
-        load_recipe(recipe_file, ["--data.train.target", value, "--data.root", "x"])
-
-
-def test_overrides(recipe_file):
-    recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
-    assert (recipe.model["variant"], recipe.training["learning_rate"]) == ("pre_ln", 1e-3)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["--model.layers", "3"], "unknown field model.layers"),
-        (["--training.max_tokns", "3"], "unknown field training.max_tokns"),
-        (["--modle.variant", "admin"], "unknown field modle"),
-        (["--model.variant"], "has no value"),
-        (["variant", "admin"], "is no override"),
-        (["--data", "corpus.tsv"], "data: holds 'corpus.tsv' where fields"),
-        (
-            ["--training.early_stopping_patience", "3", "--training.metric_for_best_model", "null"],
-            "needs metric_for_best",
-        ),
-        (["--training.save_total_limit", "2"], "save_total_limit 2 deletes checkpoints"),
-    ],
-)
-def test_a_wrong_override_is_named(recipe_file, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        load_recipe(recipe_file, overrides)
-
-
-def test_a_damaged_recipe_is_named(tmp_path):
-    path = tmp_path / "damaged.yaml"
-    path.write_text("data: [")
-    with pytest.raises(ValueError, match=r"damaged\.yaml: is not valid YAML"):
-        load_recipe(path)
 
 
 def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):

@@ -112,7 +112,7 @@ def test_the_first_updates_of_a_recipe(path, launcher, recipe_file, tmp_path):
     recipe = load_recipe(path)
     narrow = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    small["model"] = recipe.model | narrow | heads | {"max_position_embeddings": 128}
+    small["model"] = recipe.model.given() | narrow | heads | {"max_position_embeddings": 128}
     kept = (
         "optimizer",
         "learning_rate",
@@ -121,7 +121,7 @@ def test_the_first_updates_of_a_recipe(path, launcher, recipe_file, tmp_path):
         "max_grad_norm",
         "activation_checkpointing",
     )
-    training = {name: recipe.training[name] for name in kept if name in recipe.training}
+    training = {name: value for name, value in recipe.training.given().items() if name in kept}
     small["training"] = training | {"max_tokens": 256, "warmup_steps": 10, "max_steps": 20, "save_strategy": "no"}
     small["training"] |= {"logging_steps": 1}
     small["evaluation"] = {"num_beams": 1}

@@ -1,5 +1,6 @@
 """Predicted memory against what PyTorch allocates, and what the prediction says of checkpointing, batches and cards."""
 
+import json
 from itertools import pairwise
 
 import pytest
@@ -20,7 +21,8 @@ from admin_nmt.reports.memory_tables import (
     small,
     vocabulary,
 )
-from admin_nmt.runs.recipe import Recipe, load_recipe, prepare
+from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.memory_prediction import (
     BatchShape,
@@ -195,13 +197,10 @@ def test_command(tmp_path):
     assert '"80 GB": "yes"' in (tmp_path / "table.json").read_text()
 
 
-def recipe_of(tmp_path, tokenizer: dict, **model) -> Recipe:
+def recipe_of(tmp_path, tokenizer: dict, *overrides: str) -> Recipe:
     (tmp_path / "small.yaml").write_text(RECIPE)
-    recipe = load_recipe(tmp_path / "small.yaml")
-    recipe.tokenizer = tokenizer
-    recipe.model |= model
-    recipe.data["cache_dir"] = str(tmp_path / "cache")
-    return recipe
+    places = ["--tokenizer", json.dumps(tokenizer), "--data.cache_dir", str(tmp_path / "cache")]
+    return load_recipe(tmp_path / "small.yaml", [*places, *overrides])
 
 
 def test_the_vocabulary_is_that_of_the_tokenizers_in_a_folder(tmp_path):
@@ -216,8 +215,8 @@ def test_the_vocabulary_is_that_of_the_tokenizers_in_a_folder(tmp_path):
 
 def test_the_vocabulary_is_that_of_the_model_to_start_from(tmp_path):
     AdminConfig(**small(1, 1, 285, 32)).save_pretrained(tmp_path / "final")
-    start = recipe_of(tmp_path, {"path": str(tmp_path / "absent")})
-    start.model = {"from_pretrained": str(tmp_path / "final")}
+    overrides = ["--model", f"{{from_pretrained: {tmp_path / 'final'}}}"]
+    start = recipe_of(tmp_path, {"path": str(tmp_path / "absent")}, *overrides)
     assert vocabulary(start) == "285"
 
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from datasets import Dataset
-
-from .recipe import Prepared
+from datasets import Dataset, DatasetDict
 
 FILE = "unigram.json"
 BATCH = 100_000  # pairs that are counted together
@@ -30,11 +28,10 @@ def unigram_nll(train: Counts, valid: Counts) -> float:
     return -float(valid @ log_p) / int(valid.sum())
 
 
-def write_unigram(prepared: Prepared, folder: Path) -> None:
-    """Leave the unigram NLL of the validation set's targets in a folder, if there is a validation set."""
-    if "valid" in prepared.data:
-        size = len(prepared.target_tokenizer)
-        train, valid = (target_counts(prepared.data[split], size) for split in ("train", "valid"))
+def write_unigram(data: DatasetDict, vocab_size: int, folder: Path) -> None:
+    """Leave the unigram NLL of the targets of `valid` in a folder, if there is a validation set beside `train`."""
+    if "valid" in data:
+        train, valid = (target_counts(data[split], vocab_size) for split in ("train", "valid"))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FILE).write_text(json.dumps({"valid_nll": unigram_nll(train, valid)}) + "\n")
 

@@ -1,0 +1,87 @@
+"""From a recipe and its prepared data to a trainer."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, EarlyStoppingCallback, set_seed
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+
+from ..data.corpora import tokenizer_state
+from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
+from ..trainer.adversarial import AdversarialTrainer
+from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.evaluation import pair_lengths
+from .preparation import Prepared
+from .recipe import Recipe
+
+
+def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGeneration:
+    """A new model of the recipe's configuration, or the one to start from."""
+    settings, start = recipe.model.configuration(), recipe.model.from_pretrained
+    attention = recipe.model.attn_implementation
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+    if start is not None:
+        kind = AutoConfig.from_pretrained(start).model_type
+        if kind != AdminConfig.model_type:
+            raise ValueError(
+                f"model.from_pretrained: {start} holds a {kind} model; start from an unfolded one (final/)"
+            )
+        model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
+    else:
+        settings.setdefault("share_encoder_decoder_embeddings", source is target)
+        config = AdminConfig(vocab_size=len(source), decoder_vocab_size=len(target), **settings)
+        model = AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
+    check_tokenizer(source, model.config)
+    check_tokenizer(target, model.config, target=True)
+    if start is not None:
+        _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
+    for checkpoint in complete_checkpoints(recipe.output_dir)[-1:]:
+        _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
+    return model
+
+
+def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
+    """Whether the data has the ids of the tokenizers, if any, that lie beside a model's weights."""
+    if (folder / "tokenizer_config.json").exists():
+        tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+        for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
+            if tokenizer_state(own) != tokenizer_state(other):
+                raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
+
+
+def _check_lengths(prepared: Prepared, positions: int) -> None:
+    for split in ("train", "valid"):
+        if split in prepared.data:
+            longest = max(int(lengths.max()) for lengths in pair_lengths(prepared.data[split]))
+            if longest > positions:
+                raise ValueError(
+                    f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
+                    f"{positions}; raise that, or lower data.max_length for training sentences"
+                )
+
+
+def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
+    """The section `training`, on the devices of this machine."""
+    settings: dict[str, Any] = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
+    return AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
+
+
+def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
+    """The trainer of a recipe, model included, from its seed."""
+    patience = recipe.training.early_stopping_patience
+    args = training_arguments(recipe)
+    set_seed(args.seed)
+    model = build_model(recipe, prepared)
+    _check_lengths(prepared, model.config.max_position_embeddings)
+    kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
+    return kind(
+        model,
+        args,
+        train_dataset=prepared.data["train"],
+        eval_dataset=prepared.data.get("valid"),
+        processing_class=prepared.source_tokenizer,
+        target_tokenizer=prepared.target_tokenizer,
+        callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
+    )

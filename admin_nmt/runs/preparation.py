@@ -1,0 +1,144 @@
+"""From a recipe to tokenised data: reading, cleaning, vocabulary, tokenising, each step cached."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from datasets import DatasetDict
+from filelock import FileLock
+from transformers import PreTrainedTokenizerBase
+
+from ..data.cleaning import format_counts
+from ..data.corpora import SPLITS, clean_corpora, read_corpora, tokenize
+from ..data.mixing import Corpus, mix
+from ..data.parallel_text import TEST_SET
+from ..distributed import say
+from ..files import new_folder
+from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
+from .recipe import BUILTIN, Recipe
+
+Watch = Callable[[str], AbstractContextManager["Step"]]
+
+
+@dataclass
+class Prepared:
+    """Tokenised data, tokenizers and the counts of the cleaning."""
+
+    data: DatasetDict
+    source_tokenizer: PreTrainedTokenizerBase
+    target_tokenizer: PreTrainedTokenizerBase
+    counts: dict[str, int]
+
+
+@dataclass
+class Step:
+    """A step of the preparation, for whoever watches it."""
+
+    name: str
+    pairs: int = 0
+
+
+@contextmanager
+def unwatched(name: str) -> Iterator[Step]:
+    """Nobody watches."""
+    yield Step(name)
+
+
+def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatched) -> Prepared:
+    """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first.
+
+    Args:
+        num_proc: worker processes; None for one a core.
+        watch: a context around each step; the step tells it the number of its pairs.
+    """
+    cache, root = Path(recipe.data.cache_dir), recipe.data.root
+    names = (*SPLITS, "cleaning")
+    spec = {name: given for name, given in recipe.data.given().items() if name in names and given is not None}
+    options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
+    with PartialState().local_main_process_first():
+        if recipe.data.builtin is not None:
+            spec |= _write_builtin(recipe.data.builtin, cache)
+        if root is not None:
+            spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
+        with watch("reading") as step:
+            training, evaluation = read_corpora(spec, **options)
+            step.pairs = sum(len(corpus.pairs) for corpus in training)
+        with watch("cleaning") as step:
+            training, counts = clean_corpora(training, evaluation, spec, recipe.languages, **options)
+            step.pairs = counts["total"]
+        say(format_counts(counts))
+        with watch("vocabulary") as step:
+            source, target = _tokenizers(recipe, training, cache)
+            step.pairs = counts["kept"]
+        with watch("tokenising") as step:
+            ids = options | {"max_length": recipe.data.max_length, "keep_text": False}
+            train = [tokenize(c.pairs, source, target, tag=c.share.tag, **ids) for c in training]
+            data = {"train": mix(train, [corpus.share.upsample for corpus in training])}
+            data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
+            step.pairs = counts["kept"]
+    counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
+    say(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
+    say(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
+    return Prepared(DatasetDict(data), source, target, counts)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[str, Any] | list[dict[str, Any]]:
+    """The corpora with their files below `root`."""
+
+    def below(files: Any) -> Any:
+        if isinstance(files, list):
+            return [below(file) for file in files]
+        return files if files is None or files.startswith(TEST_SET) else str(Path(root) / files)
+
+    sides = ("source", "target")
+    found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]
+    return found if isinstance(corpora, list) else found[0]
+
+
+def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
+    folder = cache / name
+    if PartialState().is_local_main_process:
+        BUILTIN[name](folder)
+    return {
+        split: {"source": str(folder / f"{split}.en"), "target": str(folder / f"{split}.de")}
+        for split in ("train", "valid", "test")
+    }
+
+
+def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
+    """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
+    start = recipe.model.from_pretrained
+    existing = recipe.tokenizer.path or start
+    tags = sorted({corpus.share.tag for corpus in training if corpus.share.tag is not None})
+    if existing is not None:
+        source, target = load_tokenizers(existing)
+        if start is not None:  # whose embeddings have no room for tags
+            return source, target
+        tagged = with_tags(source, tags)
+        return tagged, tagged if target is source else with_tags(target, tags)  # which both end with <pad>
+    vocab_size, joint = recipe.tokenizer.vocab_size, recipe.tokenizer.joint
+    inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
+    folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
+            texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
+            tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
+            if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
+                sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
+                raise ValueError(
+                    f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach"
+                )
+            with new_folder(folder) as temporary:
+                save_tokenizers(temporary, *tokenizers)
+    return load_tokenizers(folder)

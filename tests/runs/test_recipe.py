@@ -1,0 +1,203 @@
+"""Recipes: what they may hold, how each mistake is told, and how they are written again."""
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from toy import write_recipe
+
+from admin_nmt import AdminConfig, AdminTrainingArguments
+from admin_nmt.data.cleaning import CleaningOptions
+from admin_nmt.data.corpora import CORPUS_FIELDS, SHARE_FIELDS
+from admin_nmt.runs.recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
+
+RECIPES = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*.yaml"))
+CORPUS = {"source": "a.en", "target": "a.de"}
+
+
+@pytest.fixture
+def recipe_file(tmp_path) -> Path:
+    return write_recipe(tmp_path)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_name_fields_that_exist(path):
+    recipe = load_recipe(path)
+    assert AdminConfig(**recipe.model.configuration()).variant == recipe.model.variant
+    assert re.search(rf"(admin-nmt train|training/train.py) {path.stem}\b", path.read_text())
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_written_as_it_was_given(path):
+    """The same fields in the same order, no number turned into another type, no default added."""
+    given = yaml.load(path.read_text(), RecipeLoader)
+    written = load_recipe(path).as_dict()
+    assert list(written) == list(Recipe.model_fields)
+    assert {name: json.dumps(written[name]) for name in given} == {name: json.dumps(given[name]) for name in given}
+    assert not any(written[name] for name in set(written) - set(given) - {"languages"})
+
+
+def test_defaults_are_those_of_what_a_section_is_handed_to():
+    recipe = Recipe.model_validate({"output_dir": "run", "data": {"train": CORPUS, "cleaning": {}}})
+    config, cleaning = AdminConfig(), CleaningOptions()
+    assert all(getattr(recipe.model, f.name) == f.default for f in fields(AdminConfig))
+    assert recipe.model.d_model == config.d_model and recipe.training.max_tokens == AdminTrainingArguments.max_tokens
+    assert all(getattr(recipe.data.cleaning, f.name) == getattr(cleaning, f.name) for f in fields(CleaningOptions))
+    assert recipe.model.given() == recipe.training.arguments() == {}
+
+
+def test_a_corpus_has_the_fields_that_are_read():
+    recipe = Recipe.model_validate({"output_dir": "run", "data": {"train": CORPUS, "valid": [CORPUS, CORPUS]}})
+    assert set(type(recipe.data.train).model_fields) == {*CORPUS_FIELDS, *SHARE_FIELDS}
+    assert [set(type(corpus).model_fields) for corpus in recipe.data.valid] == [{*CORPUS_FIELDS}] * 2
+
+
+def test_no_is_a_strategy_and_null_no_early_stopping(recipe_file):
+    overrides = ["--training.eval_strategy", "no", "--training.early_stopping_patience", "null"]
+    training = load_recipe(recipe_file, [*overrides, "--training.metric_for_best_model", "null"]).training
+    assert training.eval_strategy == training.given()["eval_strategy"] == "no"
+    assert training.early_stopping_patience is None
+
+
+def test_fsdp_may_be_true(recipe_file):
+    assert load_recipe(recipe_file, ["--training.fsdp", "true"]).training.arguments()["fsdp"] is True
+
+
+def test_overrides(recipe_file):
+    recipe = load_recipe(recipe_file, ["--model.variant", "pre_ln", "--training.learning_rate", "1e-3"])
+    assert (recipe.model.variant, recipe.training.learning_rate) == ("pre_ln", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["--model.variant"], "--model.variant: has no value; write --section.field value"),
+        (["variant", "admin"], "variant: is no override; write --section.field value"),
+        (["--data.train.source.x", "3"], "--data.train.source.x: holds 'train.en' where fields with values belong"),
+    ],
+)
+def test_a_wrong_override_is_named(recipe_file, overrides, message):
+    with pytest.raises(ValueError) as error:
+        load_recipe(recipe_file, overrides)
+    assert str(error.value) == message
+
+
+WRONG = [
+    # names
+    ("modle.variant", "admin", "unknown field modle; known are card, data, "),
+    ("model.layers", 3, "unknown field model.layers; known are activation_dropout, "),
+    ("training.max_tokns", 3, "unknown field training.max_tokns; known are "),
+    ("training.output_dir", "x", "unknown field training.output_dir; known are "),
+    ("evaluation.beams", 3, "unknown field evaluation.beams; known are average_last, length_penalty, num_beams"),
+    ("data.trian", CORPUS, "unknown field data.trian; known are builtin, "),
+    ("data.train.sauce", "x", "unknown field data.train.sauce; known are columns, detokenize, "),
+    ("data.train", [CORPUS, {"source": "x", "sauce": 3}], "unknown field data.train[1].sauce; known are columns, "),
+    ("data.valid", CORPUS | {"upsample": 2}, "unknown field data.valid.upsample; known are columns, name, "),
+    ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are drop_copies, "),
+    # types
+    ("output_dir", 3, "output_dir holds 3 where text belongs"),
+    ("data", "corpus.tsv", "data holds 'corpus.tsv' where fields with values belong"),
+    ("data.train", "a.en", "data.train holds 'a.en' where fields with values belong"),
+    ("data.train", [3], "data.train[0] holds 3 where fields with values belong"),
+    ("data.train.target", 3, "data.train.target holds 3 where text or a list belongs"),
+    ("data.train.target", ["a.de", 3], "data.train.target[1] holds 3 where text belongs"),
+    ("data.train.source", None, "data.train.source holds null where text or a list belongs"),
+    ("data.train.upsample", 0.5, "data.train.upsample holds 0.5 where a whole number belongs"),
+    ("data.train.upsample", True, "data.train.upsample holds true where a whole number belongs"),
+    ("data.test", [CORPUS], "data.test holds [{'source': 'a.en', 'target': 'a.de'}] where fields with values belong"),
+    ("data.max_length", "x", "data.max_length holds 'x' where a whole number belongs"),
+    ("data.cache_dir", None, "data.cache_dir holds null where text belongs"),
+    ("data.cleaning.max_words", "x", "data.cleaning.max_words holds 'x' where a whole number belongs"),
+    ("tokenizer.vocab_size", 1e3, "tokenizer.vocab_size holds 1000.0 where a whole number belongs"),
+    ("tokenizer.joint", 1, "tokenizer.joint holds 1 where true or false belongs"),
+    ("model.dropout", "x", "model.dropout holds 'x' where a number belongs"),
+    ("model.vocab_size", "x", "model.vocab_size holds 'x' where a whole number belongs"),
+    ("model.encoder_layers", True, "model.encoder_layers holds true where a whole number belongs"),
+    ("model.eos_token_id", ["x"], "model.eos_token_id[0] holds 'x' where a whole number belongs"),
+    ("training", "x", "training holds 'x' where fields with values belong"),
+    ("training.learning_rate", "abc", "training.learning_rate holds 'abc' where a number belongs"),
+    ("training.max_steps", 1.5, "training.max_steps holds 1.5 where a whole number belongs"),
+    ("training.seed", "abc", "training.seed holds 'abc' where a whole number belongs"),
+    ("training.report_to", 3, "training.report_to holds 3 where text or a list belongs"),
+    ("training.eval_strategy", "x", "training.eval_strategy holds 'x' where 'no', 'steps' or 'epoch' belongs"),
+    ("training.eval_strategy", True, "training.eval_strategy holds true where 'no', 'steps' or 'epoch' belongs"),
+    ("training.lr_scheduler_type", "cosin", "training.lr_scheduler_type holds 'cosin' where 'linear', 'cosine', "),
+    ("card.license", 4, "card.license holds 4 where text belongs"),
+    # values
+    ("languages", "en", "languages holds 'en'; write two codes in quotes, source and target"),
+    ("languages", [False, "en"], "languages holds [False, 'en']; write two codes in quotes, source and target"),
+    ("data", {"root": "x"}, "data has no train; name its files, or a builtin corpus: phrasebook"),
+    ("data.builtin", "x", "data.builtin: 'x' is not one of phrasebook"),
+    ("data.train", {}, "data.train lacks source"),
+    ("data.max_length", 0, "data.max_length holds 0 where a number from 1 on belongs"),
+    ("data.cleaning.max_words", 0, "data.cleaning.max_words is 0: give at least 1, or null for no limit"),
+    ("evaluation.num_beams", 0, "evaluation.num_beams holds 0 where a number from 1 on belongs"),
+    ("model.dropout", 1.5, "model.dropout: must lie in [0, 1), not 1.5"),
+    ("model.variant", "foo", "model.variant: 'foo' is not one of post_ln, admin, "),
+    ("model.vocab_size", 300, "model.vocab_size is that of the tokenizer; set tokenizer.vocab_size instead"),
+    ("training.early_stopping_patience", 3, "training.early_stopping_patience needs metric_for_best_model, such as "),
+    ("training.save_total_limit", 2, "training.save_total_limit 2 deletes checkpoints that evaluation.average_last 3 "),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), WRONG, ids=[f"{name}={value}" for name, value, _ in WRONG])
+def test_a_wrong_field_is_one_sentence(tmp_path, name, value, sentence):
+    values: dict[str, Any] = {"output_dir": "run", "data": {"train": dict(CORPUS)}, "evaluation": {"average_last": 3}}
+    *sections, last = name.split(".")
+    place = values
+    for section in sections:
+        place = place.setdefault(section, {})
+    place[last] = value
+    path = tmp_path / "wrong.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError) as error:
+        load_recipe(path)
+    assert str(error.value).startswith(f"{path}: {sentence}")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_everything_that_lacks_is_named(tmp_path):
+    (tmp_path / "empty.yaml").write_text("languages: [en, de]")
+    with pytest.raises(ValueError, match=r"empty\.yaml: lacks data, output_dir$"):
+        load_recipe(tmp_path / "empty.yaml")
+
+
+def test_a_damaged_recipe_is_named(tmp_path):
+    path = tmp_path / "damaged.yaml"
+    path.write_text("data: [")
+    with pytest.raises(ValueError, match=r"damaged\.yaml: is not valid YAML"):
+        load_recipe(path)
+    path.write_text("- a list")
+    with pytest.raises(ValueError, match=r"damaged\.yaml: holds \['a list'\] where fields with values belong"):
+        load_recipe(path)
+
+
+def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
+    plain = load_recipe(recipe_file).as_dict()
+    same = [
+        "--data.max_length",
+        "256",
+        "--tokenizer.joint",
+        "true",
+        "--model.omega_rule",
+        "profile",
+        "--data.root",
+        "x",
+    ]
+    assert differences(plain, load_recipe(recipe_file, same).as_dict(), RESUMED) == {}
+    other = ["--data.max_length", "99", "--training.seed", "7", "--training.max_steps", "9"]
+    found = differences(plain, load_recipe(recipe_file, other).as_dict(), RESUMED)
+    assert found == {"data.max_length": (256, 99), "training.seed": (42, 7)}
+
+
+def test_a_recipe_of_another_version_is_compared_all_the_same(recipe_file):
+    now = load_recipe(recipe_file).as_dict()
+    earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"kind": "bpe"}}
+    assert differences(earlier, now, ["seed"]) == {
+        "tokenizer.kind": ("bpe", None),
+        "tokenizer.vocab_size": (8000, 400),
+    }
