@@ -6,7 +6,6 @@ epoch that a training is then started on, and whose batches are planned, takes i
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 import yaml
 
 from ..data.arrow_steps import available_cores
@@ -26,6 +26,7 @@ from ..distributed import start_processes
 from ..runs.building import build_trainer
 from ..runs.preparation import prepare
 from ..runs.recipe import load_recipe
+from ..runs.results import peak_memory
 from ..trainer.evaluation import pair_lengths
 from .preparation_meter import Meter
 
@@ -107,12 +108,11 @@ def start_training(path: str) -> dict[str, float]:
     planned, used = time.time(), time.process_time()
     sampler = TokenBatchSampler(*pair_lengths(data), 3584, seed=0)
     times |= {"planning": time.time() - planned, "planning cpu": time.process_time() - used}
-    return times | {"batches": len(sampler), "pairs": len(data), "peak_memory_gb": peak_memory()}
-
-
-def peak_memory() -> float:
-    """Gigabytes, pages of mapped files included."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return times | {
+        "batches": len(sampler),
+        "pairs": len(data),
+        "peak_memory_gb": peak_memory(torch.device("cpu")) / 1e9,
+    }
 
 
 def measure(args: PreparationBenchmark) -> dict[str, Any]:

@@ -5,7 +5,6 @@ peak memory. Compare the ratios: machines are shared and noisy.
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -21,8 +20,10 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
+from ..runs.results import peak_memory
 from ..trainer.allocator import keep_freed_memory
 
+CPU = torch.device("cpu")
 LENGTH, ROUNDS, STEPS = 16, 2, 2
 STACK = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "dropout": 0.1, "max_position_embeddings": 512}
 BASE = STACK | {
@@ -97,15 +98,14 @@ def measure(case: str) -> dict[str, float]:
     if not case.endswith("plain malloc"):  # a stock trainer leaves the allocator's settings alone
         keep_freed_memory()
     model, loss = CASES[case]()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory(CPU)
     seconds = []
     for _ in range(STEPS + 1):
         start = time.perf_counter()
         loss().backward()
         seconds.append(time.perf_counter() - start)
         model.zero_grad()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": median(seconds[1:]), "gigabytes": (peak - before) / 2**20}
+    return {"seconds": median(seconds[1:]), "gigabytes": (peak_memory(CPU) - before) / 2**30}
 
 
 def measure_alone(case: str) -> dict[str, float]:

@@ -64,7 +64,7 @@ def translate(
     from ..data.parallel_text import decode_lines, read_lines
     from ..decoding.file_translation import PartialFile, chunks, one_line, translate_file
     from ..decoding.translator import Translator
-    from ..model_folder import fingerprint, local_folder
+    from ..folders.model_folder import fingerprint, local_folder
 
     check_device(device)
     quiet()

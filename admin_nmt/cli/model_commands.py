@@ -31,8 +31,8 @@ def profile(
     """
     from ..data.parallel_text import load_parallel
     from ..files import new_folder
+    from ..folders.model_folder import local_folder
     from ..fresh_profiling import profile_fresh_model
-    from ..model_folder import local_folder
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
@@ -54,8 +54,8 @@ def fold(model: Model, out: New) -> None:
     admin-nmt fold runs/phrasebook/final folded
     """
     from ..files import new_folder
+    from ..folders.model_folder import load_admin_model, local_folder
     from ..folding import fold_omega
-    from ..model_folder import load_admin_model, local_folder
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
@@ -76,7 +76,7 @@ def export(model: Model, out: New) -> None:
     admin-nmt export runs/phrasebook/final standard
     """
     from ..exporting import export_standard
-    from ..model_folder import load_admin_model, local_folder
+    from ..folders.model_folder import load_admin_model, local_folder
     from ..tokenization.byte_bpe import load_tokenizers
 
     quiet()
@@ -138,7 +138,7 @@ def average(
 
     from ..averaging import average_checkpoints
     from ..files import new_folder
-    from ..model_folder import load_model
+    from ..folders.model_folder import load_model
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
     from ..trainer.checkpoints import complete_checkpoints
 
@@ -190,8 +190,8 @@ def info(
     admin-nmt info runs/phrasebook/final
     admin-nmt info runs/phrasebook/standard --json
     """
-    from ..model_folder import local_folder
-    from ..model_info import model_info
+    from ..folders.model_folder import local_folder
+    from ..folders.model_info import model_info
 
     quiet()
     facts = model_info(local_folder(model))

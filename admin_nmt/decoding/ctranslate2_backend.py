@@ -23,7 +23,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ..data.batching import generation_batches
 from ..exporting import export_standard
 from ..files import new_folder
-from ..model_folder import fingerprint, load_admin_model, read_config
+from ..folders.model_folder import fingerprint, load_admin_model, read_config
 from ..tokenization.byte_bpe import load_tokenizers
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 

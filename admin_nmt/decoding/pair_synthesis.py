@@ -9,7 +9,7 @@ from typing import Any, Literal
 from accelerate import PartialState
 
 from ..data.cleaning import CleaningOptions
-from ..model_folder import fingerprint, local_folder
+from ..folders.model_folder import fingerprint, local_folder
 from .sampling import Sampling
 from .synthesis import synthesize, translate_whole
 from .translator import Translator

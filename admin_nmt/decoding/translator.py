@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model_folder import check_tokenizers, load_model, local_folder, read_config
+from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
 from .ctranslate2_backend import CTranslate2Model
 from .generation import generate_ids
 

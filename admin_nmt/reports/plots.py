@@ -10,7 +10,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import plot_depths, plot_perplexity
 from ..figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
-from ..model_folder import load_model
+from ..folders.model_folder import load_model
 from ..runs.results import FILE, load_results
 from ..user_errors import describe, user_errors
 from .tables import flat

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..hub import push_folder
+from ..folders.hub import push_folder
 from .cards import check_card
 
 

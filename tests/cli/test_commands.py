@@ -26,9 +26,9 @@ from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.corpora import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
+from admin_nmt.folders.model_folder import read_config
+from admin_nmt.folders.model_info import export_outlook, omega_tensors
 from admin_nmt.folding import fold_omega
-from admin_nmt.model_folder import read_config
-from admin_nmt.model_info import export_outlook, omega_tensors
 from admin_nmt.profiling import residual_blocks
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
@@ -166,7 +166,7 @@ def test_an_interrupt_tells_what_the_same_command_does(monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("admin_nmt.model_info.model_info", interrupted)
+    monkeypatch.setattr("admin_nmt.folders.model_info.model_info", interrupted)
     told = invoke("info", tmp_path, code=130).stderr
     assert told == "interrupted; the same command starts again, a training from its last checkpoint\n"
 
@@ -481,7 +481,7 @@ def test_neither_folder_nor_repository(monkeypatch):
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):
-    monkeypatch.setattr("admin_nmt.model_info.model_info", lambda folder: {}["absent"])
+    monkeypatch.setattr("admin_nmt.folders.model_info.model_info", lambda folder: {}["absent"])
     with pytest.raises(KeyError):
         invoke("info", model)
 

@@ -12,7 +12,7 @@ from admin_nmt import Translator
 from admin_nmt.conversion.fairseq_folder import convert_checkpoint
 from admin_nmt.conversion.fairseq_pickle import CheckpointFileError
 from admin_nmt.conversion.fairseq_weights import ConversionError
-from admin_nmt.model_folder import check_folder
+from admin_nmt.folders.model_folder import check_folder
 
 CODES = "#version: 0.2\na b\nab c</w>\n"
 # What masked a folder's name in the reference file has put one byte of the pickle, an opcode, before the mask instead

@@ -15,9 +15,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .model.configuration_admin import AdminConfig
-from .model.modeling_admin import AdminForConditionalGeneration
-from .tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration
+from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
 
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 

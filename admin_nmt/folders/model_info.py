@@ -10,9 +10,9 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
-from .exporting import ExportError, FoldingError, stock_class
-from .model.configuration_admin import AdminConfig
-from .model.omega import sublayer_names
+from ..exporting import ExportError, FoldingError, stock_class
+from ..model.configuration_admin import AdminConfig
+from ..model.omega import sublayer_names
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (

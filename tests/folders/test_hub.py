@@ -16,7 +16,7 @@ from toy import random_texts, text_pairs, toy_tokenizer
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
-from admin_nmt.hub import HubError, push_folder
+from admin_nmt.folders.hub import HubError, push_folder
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
@@ -80,7 +80,7 @@ def test_round_trip_without_the_package(model, tokenizer, tmp_path, hub):
         repos = {"user/admin": True, "user/dlcl": True, "user/stock": False}
         command = [
             sys.executable,
-            Path(__file__).with_name("hub_worker.py"),
+            Path(__file__).parents[1] / "hub_worker.py",
             json.dumps({"texts": texts, "repos": repos}),
         ]
         result = subprocess.run(
