@@ -34,7 +34,11 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def trained(tiny_model, tokenizer):
-    """Builds a model that learnt for a few updates to copy, so that its translations end and differ in length."""
+    """Builds a model that learnt for a few updates to copy, so that its translations end and differ in length.
+
+    It learns besides not to end at once: CTranslate2 takes that out of the first softmax, which changes each score by
+    the logarithm of what it leaves, and two hypotheses of different lengths by different amounts.
+    """
 
     def build(**fields):
         model = tiny_model(vocab_size=len(tokenizer), **fields)
@@ -43,9 +47,10 @@ def trained(tiny_model, tokenizer):
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
         for _ in range(60):
             optimizer.zero_grad()
-            model.train()(**batch, labels=labels).loss.backward()
+            output = model(**batch, labels=labels)
+            (output.loss + 0.1 * output.logits[:, 0].log_softmax(-1)[:, 0].mean()).backward()
             optimizer.step()
-        return model.eval()
+        return model
 
     return build
 
