@@ -58,7 +58,7 @@ def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
     given = inputs | {"texts": random_texts(8, seed=6)}
     folders, expected = [], []
     for name, fields in CASES.items():
-        ours = learn_to_copy(model(**fields), tokenizer, updates=20)
+        ours = learn_to_copy(model(**fields), tokenizer, updates=60)
         folders.append(tmp_path / name)
         export_standard(ours, tokenizer, folders[-1], target_tokenizer=tokenizer)
         expected.append(outputs(ours, tokenizer, **given))

@@ -83,7 +83,8 @@ def test_loss_and_gradient_are_those_of_the_equations(new_trainer, items):
     torch.manual_seed(5)
     loss = trainer.compute_loss(model, dict(x), num_items_in_batch=items)
     loss.backward()
-    torch.testing.assert_close((loss - plain).detach(), penalty.detach(), rtol=1e-3, atol=0, check_dtype=False)
+    # The losses are float32 and some thousand times the penalty: their difference is rounded at about 1e-6.
+    torch.testing.assert_close((loss - plain).detach(), penalty.detach(), rtol=1e-3, atol=2e-6, check_dtype=False)
     torch.testing.assert_close(gradients(model), expected, rtol=1e-3, atol=1e-6)
 
 
@@ -97,7 +98,7 @@ def test_no_change_of_the_source_no_penalty_under_dropout(new_trainer):
         losses.append(float(trainer.compute_loss(trainer.model.train(), batch())))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     torch.manual_seed(3)
-    assert float(trainer.compute_loss(trainer.model.train(), batch())) != pytest.approx(losses[0], rel=1e-3)
+    assert float(trainer.compute_loss(trainer.model.train(), batch())) != pytest.approx(losses[0], rel=1e-5)
 
 
 def test_the_perturbation_is_worse_than_chance(new_trainer):
@@ -122,7 +123,9 @@ def logits_at(model, x, embeddings):
 
 
 def test_projection_has_unit_maximum_at_each_position():
-    gradient = torch.randn(2, 3, 4) * torch.logspace(-3, 3, 3)[:, None]
+    gradient = torch.randn(2, 3, 4).clamp(-2, 2)
+    gradient[..., 1] = -2  # else all may be so small by chance that what guards the division shows
+    gradient *= torch.logspace(-3, 3, 3)[:, None]
     torch.testing.assert_close(project(gradient).abs().amax(-1), torch.ones(2, 3), rtol=2e-3, atol=0)
     assert project(torch.zeros(1, 1, 4)).eq(0).all()
 
