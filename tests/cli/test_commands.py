@@ -477,7 +477,7 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
 def test_neither_folder_nor_repository(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in ("no/such/folder", "nobody/nothing"):
-        assert f"{name}: is no folder, and no model of that name" in error("info", name)
+        assert f"{name}: is no folder, and the Hub gives no model of that name" in error("info", name)
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):

@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hub_server import HubServer
+from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 from test_cards import made_up_results
 from toy import toy_tokenizer
 from typer.testing import CliRunner
@@ -43,15 +44,17 @@ def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def publish(hub) -> Callable[..., str]:
-    """Runs the command in this process; returns its last line on stderr, nothing if all went well."""
+def publish(hub) -> Iterator[Callable[..., str]]:
+    """Runs the command in this process without progress bars; returns what it says on stderr, nothing if all is well."""
 
     def call(*arguments: object) -> str:
         result = CliRunner().invoke(app, ["publish", *map(str, arguments)], catch_exceptions=False)
         assert result.exit_code == bool(result.stderr)
         return result.stderr.removesuffix("\n")
 
-    return call
+    disable_progress_bars()
+    yield call
+    enable_progress_bars()
 
 
 def files(hub: HubServer, repo_id: str) -> set[str]:
