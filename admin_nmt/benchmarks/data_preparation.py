@@ -23,6 +23,7 @@ from ..data.arrow_steps import available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..distributed import start_processes
+from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import prepare
 from ..runs.recipe import load_recipe
@@ -139,11 +140,18 @@ def as_markdown(results: dict[str, Any]) -> str:
     copies, start = results["copies"], results["start"]
     million = copies * results["pairs"] / 1e6
     rows = [
-        f"| {step['step']} | {step['seconds']:.1f} | {step['pairs_per_second']:,.0f} | {step['cpu_seconds']:.1f} "
-        f"| {step['peak_memory_gb']:.2f} | {step['cpu_seconds'] * copies / 3600:.2f} |"
+        (
+            step["step"],
+            f"{step['seconds']:.1f}",
+            f"{step['pairs_per_second']:,.0f}",
+            f"{step['cpu_seconds']:.1f}",
+            f"{step['peak_memory_gb']:.2f}",
+            f"{step['cpu_seconds'] * copies / 3600:.2f}",
+        )
         for step in results["steps"]
     ]
-    table = "\n".join(rows)
+    head = ["step", "seconds", "pairs a second", "CPU seconds", "peak memory, GB"]
+    table = table_text([*head, f"extrapolated to {million:.0f} M pairs, CPU hours"], rows)
     return f"""# Preparing data, and starting on it
 
 `admin-nmt benchmark data path/to/multi30k`: {results["pairs"]:,} made-up pairs in two plain files of together
@@ -154,8 +162,6 @@ has more rare words. Memory is that of all processes together, pages of mapped f
 measurement: it is what {million:.0f} million pairs need if every step grows with their number. Cleaning, tokenising and
 the counting of the vocabulary share it among all cores, reading does so by files.
 
-| step | seconds | pairs a second | CPU seconds | peak memory, GB | extrapolated to {million:.0f} M pairs, CPU hours |
-|---|---|---|---|---|---|
 {table}
 
 The cache has {results["cache_gb"]:.2f} GB. A training then starts on an epoch of {start["pairs"]:,} pairs (the same

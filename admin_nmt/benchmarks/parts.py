@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +20,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
+from ..reports.markdown import table_lines
 from ..runs.results import peak_memory
 from ..trainer.allocator import keep_freed_memory
 
@@ -117,7 +118,15 @@ def measure_alone(case: str) -> dict[str, float]:
 
 def run_parts_benchmark(folder: Path) -> None:
     """Measure all cases in turn and leave parts.md in a folder."""
-    rows = ["| comparison | case | seconds | memory, GB | time ratio | memory ratio |", "|---|---|---|---|---|---|"]
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for line in table_lines(["comparison", "case", "seconds", "memory, GB", "time ratio", "memory ratio"], _rows()):
+        print(line, flush=True)
+        lines.append(line)
+    (folder / "parts.md").write_text("\n".join(lines) + "\n")
+
+
+def _rows() -> Iterator[list[str]]:
     for comparison, cases in COMPARISONS.items():
         results: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
         for _ in range(ROUNDS):
@@ -127,11 +136,7 @@ def run_parts_benchmark(folder: Path) -> None:
         first = medians[cases[0]]
         for case, values in medians.items():
             ratios = [f"{values[k] / first[k]:.2f}" for k in ("seconds", "gigabytes")]
-            cells = [comparison, case, f"{values['seconds']:.2f}", f"{values['gigabytes']:.2f}", *ratios]
-            rows.append(f"| {' | '.join(cells)} |")
-            print(rows[-1], flush=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "parts.md").write_text("\n".join(rows) + "\n")
+            yield [comparison, case, f"{values['seconds']:.2f}", f"{values['gigabytes']:.2f}", *ratios]
 
 
 if __name__ == "__main__":

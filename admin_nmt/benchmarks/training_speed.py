@@ -32,6 +32,7 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.batching import TokenBatchSampler
+from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe
@@ -184,15 +185,14 @@ def alone(function: Callable, *arguments: Any) -> Any:
 
 def table(speeds: dict[str, dict[str, list[float]]]) -> str:
     """Medians and ratios as a Markdown table."""
-    rows = [f"| shape | {' | '.join(SYSTEMS)} | ours / grouped | ours / random |", "|---|---|---|---|---|---|"]
+    rows = []
     for name, systems in speeds.items():
         shape = SHAPES[name]
         mine, grouped, random = (median(systems[system]) for system in SYSTEMS)
-        rows.append(
-            f"| {name}, d {shape.d_model}, ffn {shape.ffn_dim} | {mine:,.0f} | {grouped:,.0f} | {random:,.0f} "
-            f"| {mine / grouped:.2f} | {mine / random:.2f} |"
-        )
-    return "\n".join(rows) + "\n"
+        rates = [f"{rate:,.0f}" for rate in (mine, grouped, random)]
+        ratios = [f"{mine / grouped:.2f}", f"{mine / random:.2f}"]
+        rows.append([f"{name}, d {shape.d_model}, ffn {shape.ffn_dim}", *rates, *ratios])
+    return table_text(["shape", *SYSTEMS, "ours / grouped", "ours / random"], rows) + "\n"
 
 
 def run_training_benchmark(args: TrainingBenchmark) -> None:

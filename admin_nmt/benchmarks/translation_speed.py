@@ -28,6 +28,7 @@ from ..data.parallel_text import read_lines
 from ..decoding import ctranslate2_backend
 from ..exporting import export_standard
 from ..metrics.scores import bleu
+from ..reports.markdown import table_text
 from ..tokenization.byte_bpe import train_tokenizer
 from .training_speed import Shape, alone
 
@@ -170,8 +171,8 @@ def compare(
 
 def speed_table(results: dict[str, dict[str, list[dict[str, float]]]], count: int) -> str:
     """Sentences a second, ratios to stock and memory as a Markdown table."""
-    rows = ["| model | system | sentences a second | times stock | CPU time of stock / its own | peak memory, MB |"]
-    rows.append("|---|---|---|---|---|---|")
+    head = ["model", "system", "sentences a second", "times stock", "CPU time of stock / its own", "peak memory, MB"]
+    rows = []
     for name, systems in results.items():
         for system, runs in systems.items():
             wall, cpu = (
@@ -179,17 +180,17 @@ def speed_table(results: dict[str, dict[str, list[dict[str, float]]]], count: in
                 for key in ("seconds", "cpu_seconds")
             )
             speed, memory = count / median(r["seconds"] for r in runs), median(r["memory_mb"] for r in runs)
-            rows.append(f"| {name} | {system} | {speed:.1f} | {wall:.2f} | {cpu:.2f} | {memory:,.0f} |")
-    return "\n".join(rows) + "\n"
+            rows.append([name, system, f"{speed:.1f}", f"{wall:.2f}", f"{cpu:.2f}", f"{memory:,.0f}"])
+    return table_text(head, rows) + "\n"
 
 
 def check_table(rows: list[dict[str, Any]]) -> str:
     """The comparison as a Markdown table."""
-    lines = ["| beam | system | same as ours | BLEU |", "|---|---|---|---|"]
+    lines = []
     for row in rows:
         score = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
-        lines.append(f"| {row['num_beams']} | {row['system']} | {row['same']} of {row['of']} | {score} |")
-    return "\n".join(lines) + "\n"
+        lines.append([row["num_beams"], row["system"], f"{row['same']} of {row['of']}", score])
+    return table_text(["beam", "system", "same as ours", "BLEU"], lines) + "\n"
 
 
 def run_translation_benchmark(args: TranslationBenchmark) -> None:

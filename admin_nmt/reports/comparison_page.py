@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ..figures.comparison_plots import LEAST, plot_comparison
 from ..files import whole_files
 from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
+from .markdown import escaped, table_lines
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
 NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}
@@ -306,14 +307,7 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remar
 
 def markdown_table(table: Table) -> list[str]:
     """In GitHub's Markdown; numbers to the right."""
-    cells = [list(map(escaped, row)) for row in (table.header, *table.rows)]
-    lines = [f"| {' | '.join(row)} |" for row in cells]
-    return [lines[0], "|---" * len(table.header) + "|", *lines[1:]]
-
-
-def escaped(text: str) -> str:
-    """Text in Markdown that breaks no table and is no HTML."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return [*table_lines([*map(escaped, table.header)], (map(escaped, row) for row in table.rows))]
 
 
 def html(title: str, parts: Iterable[Section], comparison: Comparison, remarks: Iterable[str], folder: Path) -> str:

@@ -27,6 +27,7 @@ from ..model.configuration_admin import VARIANTS
 from ..profiling import MODES, profile_omega
 from ..trainer.admin_trainer import is_profiling_wanted
 from .depth_analysis import dependencies, output_change, perturbed, updated
+from .markdown import table_text
 
 VOCABULARY = 1000
 SUM = r"$\sum_i \beta_{ii}^2$"
@@ -176,7 +177,7 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
     """Each measure at the smallest and the largest depth, and how well a + b·N and a + b·ln N describe all depths."""
     ends = f"{args.depths[0]} → {args.depths[-1]} layers"
     head = ["variant", *(text for name in MEASURES for text in (f"{name}, {ends}", "R² of N, of log N"))]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines = []
     for variant in args.variants:
         cells = [variant]
         for name, measure in MEASURES.items():
@@ -186,8 +187,8 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
             ratio = values[-1] / values[0]
             growth = f"{values[0]:.2g} → {values[-1]:.2g} (×{ratio:{',.0f' if ratio > 99 else '.2g'}})"
             cells += [growth, f"{fits[0]:.3f}, {fits[1]:.3f}"] if shown else ["–", "–"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table_text(head, lines)
 
 
 def rounded(value: Any) -> Any:

@@ -32,6 +32,7 @@ from ..trainer.memory_prediction import (
     predict_memory,
     worst_shape,
 )
+from .markdown import table_text
 
 NOTE = (
     "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "
@@ -230,8 +231,7 @@ def recipe_rows(
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Rows as a Markdown table."""
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return table_text(list(rows[0]), (row.values() for row in rows)) + "\n"
 
 
 def write(rows: list[dict[str, Any]], note: str, output: Path) -> None:

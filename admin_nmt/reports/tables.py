@@ -10,6 +10,7 @@ from ..figures.curves import plot_depths, plot_systems
 from ..metrics.unigram import read_unigram
 from ..runs.grids import Grid
 from ..runs.results import DEGENERATE
+from .markdown import table_text
 
 Row = dict[str, Any]
 MARGIN = 0.5  # nats: what length and punctuation alone are good for; a run that ends above unigram − MARGIN is stuck
@@ -97,11 +98,11 @@ COLUMNS: dict[str, Callable[[list[Row]], str]] = {
 def table(systems: dict[str, list[Row]], seeds: int, unigram: float | None) -> str:
     """A line a system, in Markdown; a system of which no run has ended shows dashes."""
     head = ["system", "seeds finished", *COLUMNS]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for system, rows in systems.items():
-        values = [column(rows) if rows else "–" for column in COLUMNS.values()]
-        lines.append(f"| {' | '.join([system, verdict(rows, seeds, unigram), *values])} |")
-    return "\n".join(lines)
+    lines = [
+        [system, verdict(rows, seeds, unigram), *(column(rows) if rows else "–" for column in COLUMNS.values())]
+        for system, rows in systems.items()
+    ]
+    return table_text(head, lines)
 
 
 def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram: float | None) -> str:

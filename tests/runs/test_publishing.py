@@ -45,7 +45,7 @@ def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def publish(hub) -> Iterator[Callable[..., str]]:
-    """Runs the command in this process without progress bars; returns what it says on stderr, nothing if all is well."""
+    """Runs the command in this process without progress bars; returns what it says on stderr."""
 
     def call(*arguments: object) -> str:
         result = CliRunner().invoke(app, ["publish", *map(str, arguments)], catch_exceptions=False)
