@@ -7,13 +7,12 @@ import torch
 from datasets import Dataset
 
 from .data.batching import Seq2SeqCollator
-from .data.corpora import tokenize
+from .data.tokenizing import random_pairs, tokenize
 from .folders.model_folder import check_tokenizers, read_config
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
 from .model.omega import sublayer_names
 from .profiling import MODES, Mode, profile_omega
-from .trainer.admin_trainer import random_pairs
 
 
 def profile_fresh_model(

@@ -22,13 +22,13 @@ import yaml
 from ..data.arrow_steps import available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
+from ..data.tokenizing import pair_lengths
 from ..distributed import start_processes
 from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import prepare
 from ..runs.recipe import load_recipe
 from ..runs.results import peak_memory
-from ..trainer.evaluation import pair_lengths
 from .preparation_meter import Meter
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started

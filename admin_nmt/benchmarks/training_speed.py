@@ -32,11 +32,11 @@ from transformers import (
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from ..data.batching import TokenBatchSampler
+from ..data.tokenizing import pair_lengths
 from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe
-from ..trainer.evaluation import pair_lengths
 
 
 @dataclass

@@ -34,14 +34,15 @@ _INDICES = Features({"indices": Value("uint64")})
 
 @dataclass(frozen=True)
 class CleaningOptions:
-    """What `clean` drops; an empty side always goes.
+    """The section `data.cleaning`: what [`clean`] drops; an empty side always goes.
 
     The defaults are those of the WMT'14 preparation of fairseq (1-250, ratio 1.5; Moses' clean-corpus-n), counted in
     whitespace words before tokenisation. For a language written without spaces set `max_ratio` to None.
 
     Attributes:
-        normalize: first rewrite the text as Moses' normalize-punctuation and remove-non-printing-char do; fairseq's
-            preparation does so to training text alone. Without need for BPE on bytes, and off.
+        normalize: `clean_corpora` first rewrites the text as Moses' normalize-punctuation and remove-non-printing-char
+            do; fairseq's preparation does so to training text alone. Byte-level BPE does not need it. `clean` itself
+            ignores this field.
         max_words: longest side allowed, in whitespace words; None for no limit.
         max_ratio: drop when longer > max_ratio * shorter + RATIO_SLACK, in whitespace words; None to keep all.
         drop_copies: drop pairs whose two sides are identical.

@@ -13,8 +13,8 @@ TAG = re.compile(r"<[^\W_]+>")
 
 
 @dataclass(frozen=True)
-class Share:
-    """A training corpus's part in an epoch.
+class Treatment:
+    """What is done to a training corpus, and how often an epoch takes it.
 
     Back-translated text is marked by a tag (Caswell et al. 2019, *Tagged Back-Translation*) and balanced by taking the
     original text `upsample` times.
@@ -23,7 +23,7 @@ class Share:
         where: what errors call the corpus.
         upsample: how many times an epoch takes each pair; 3 here and 2 there make weights of 1.5 to 1.
         tag: a token in front of every source, such as <bt>.
-        detokenize: the files are tokenised, and their plain text is wanted.
+        detokenize: its files went through Moses' tokenizer or BPE, and their plain text is wanted.
     """
 
     where: str
@@ -42,9 +42,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Training pairs, columns `source` and `target`, and their part in an epoch."""
+    """Training pairs, columns `source` and `target`, and how they are treated."""
 
-    share: Share
+    treatment: Treatment
     pairs: Dataset
 
 

@@ -16,11 +16,11 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Seq2SeqCollator
+from ..data.tokenizing import pair_lengths
 from ..runs.building import training_arguments
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe, load_recipe
 from ..tokenization.byte_bpe import load_tokenizers
-from ..trainer.evaluation import pair_lengths
 from ..trainer.memory_prediction import (
     CONTEXT_BYTES,
     FRAGMENTATION,

@@ -8,11 +8,10 @@ from transformers import AutoConfig, EarlyStoppingCallback, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.corpora import tokenizer_state
+from ..data.tokenizing import pair_lengths, tokenizer_state
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints
-from ..trainer.evaluation import pair_lengths
 from .preparation import Prepared
 from .recipe import Recipe
 

@@ -14,10 +14,11 @@ from datasets import DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from ..data.cleaning import format_counts
-from ..data.corpora import SPLITS, clean_corpora, read_corpora, tokenize
+from ..data.cleaning import CleaningOptions, format_counts
+from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET
+from ..data.tokenizing import tokenize
 from ..distributed import say
 from ..files import new_folder
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
@@ -58,8 +59,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         watch: a context around each step; the step tells it the number of its pairs.
     """
     cache, root = Path(recipe.data.cache_dir), recipe.data.root
-    names = (*SPLITS, "cleaning")
-    spec = {name: given for name, given in recipe.data.given().items() if name in names and given is not None}
+    spec = {name: given for name, given in recipe.data.given().items() if name in SPLITS and given is not None}
+    cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})
     options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
     with PartialState().local_main_process_first():
         if recipe.data.builtin is not None:
@@ -70,7 +71,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             training, evaluation = read_corpora(spec, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
         with watch("cleaning") as step:
-            training, counts = clean_corpora(training, evaluation, spec, recipe.languages, **options)
+            training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **options)
             step.pairs = counts["total"]
         say(format_counts(counts))
         with watch("vocabulary") as step:
@@ -78,8 +79,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             step.pairs = counts["kept"]
         with watch("tokenising") as step:
             ids = options | {"max_length": recipe.data.max_length, "keep_text": False}
-            train = [tokenize(c.pairs, source, target, tag=c.share.tag, **ids) for c in training]
-            data = {"train": mix(train, [corpus.share.upsample for corpus in training])}
+            train = [tokenize(c.pairs, source, target, tag=c.treatment.tag, **ids) for c in training]
+            data = {"train": mix(train, [corpus.treatment.upsample for corpus in training])}
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
@@ -119,7 +120,7 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
     """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     start = recipe.model.from_pretrained
     existing = recipe.tokenizer.path or start
-    tags = sorted({corpus.share.tag for corpus in training if corpus.share.tag is not None})
+    tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
     if existing is not None:
         source, target = load_tokenizers(existing)
         if start is not None:  # whose embeddings have no room for tags

@@ -35,8 +35,8 @@ from pydantic import Field as Setting
 from pydantic_core import PydanticCustomError
 
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import CORPUS_FIELDS, SHARE_FIELDS
-from ..data.mixing import Share
+from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
+from ..data.mixing import Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import write_phrasebook
 from ..model.configuration_admin import AdminConfig
@@ -133,7 +133,7 @@ def _one_or_several(corpus: Any) -> Any:
 
 _Cleaning: Any = _settings_of(CleaningOptions)
 _Corpus: Any = _settings_of(load_parallel, only=CORPUS_FIELDS)
-_TrainingCorpus: Any = _settings_of(load_parallel, Share, only=(*CORPUS_FIELDS, *SHARE_FIELDS))
+_TrainingCorpus: Any = _settings_of(load_parallel, Treatment, only=(*CORPUS_FIELDS, *TREATMENT_FIELDS))
 _Model: Any = _settings_of(AdminConfig)
 _Training: Any = _settings_of(AdminTrainingArguments, without=["output_dir"])
 

@@ -13,10 +13,10 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
+from ..data.tokenizing import pair_lengths
 from ..files import write_text_whole
 from ..profiling import residual_blocks
 from ..trainer.divergence import DivergedError
-from ..trainer.evaluation import pair_lengths
 from ..trainer.fsdp import whole
 from .preparation import Prepared
 from .recipe import Recipe

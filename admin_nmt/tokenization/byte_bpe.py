@@ -29,7 +29,6 @@ def train_tokenizer(
     texts: Iterable[str],
     vocab_size: int,
     max_length: int = 1024,
-    text_count: int | None = None,
     tags: Sequence[str] = (),
 ) -> PreTrainedTokenizerFast:
     """Trains one BPE on texts; for a joint vocabulary, chain the lines of both languages.
@@ -41,7 +40,6 @@ def train_tokenizer(
         texts: lines of text, read once; only the counts of their words are kept in memory.
         vocab_size: number of ids, special tokens included. A small corpus can yield fewer: `len(tokenizer)` is exact.
         max_length: longest encoding in tokens, `</s>` included, to which `truncation=True` cuts.
-        text_count: number of texts, for the progress bar only.
         tags: tokens besides, such as <bt>, which mark a sentence as a whole; no text contains them.
 
     Raises:
@@ -59,7 +57,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=True,
     )
-    backend.train_from_iterator(texts, trainer, length=text_count)
+    backend.train_from_iterator(texts, trainer)
     return _as_fast(_with_special_tokens(backend, tags), tags, max_length)
 
 

@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from transformers import (
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
+from ..data.tokenizing import pair_lengths, random_pairs
 from ..model.loss import LabelSmoothedLoss
 from ..profiling import MODES, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
@@ -27,7 +27,7 @@ from .arguments import AdminTrainingArguments, optimizer_settings
 from .callbacks import EpochShuffle, ModelFiles, TokenMeter, draft_card
 from .checkpoints import check_position
 from .divergence import DivergenceGuard, diverged
-from .evaluation import pair_lengths, validation_scores
+from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
 
 NEVER_DECAYED = (".omega", "history.weight")
@@ -253,11 +253,3 @@ def is_profiling_wanted(config: PreTrainedConfig) -> bool:
     if getattr(config, "variant", None) != "admin" or config.name_or_path:
         return False
     return config.omega_rule in MODES and not config.omega_profiled
-
-
-def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
-    """Indices of pairs drawn without replacement that have at most `max_tokens` target tokens in all, at least one."""
-    # Every pair has a token or more, so these are enough, and a corpus of millions need not be shuffled.
-    drawn = np.random.default_rng(seed).choice(len(dataset), min(max_tokens, len(dataset)), replace=False)
-    tokens = pair_lengths(dataset.select(drawn))[1].cumsum()
-    return drawn[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.batching import IntArray
-from ..data.corpora import tokenize
+from ..data.tokenizing import tokenize
 from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
@@ -15,20 +14,6 @@ from ..metrics.scores import corpus_scores, tokenized_bleu
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments
-
-
-def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
-    """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
-
-    Raises:
-        ValueError: a column is missing.
-    """
-    for column in ("source_length", "target_length"):
-        if column not in dataset.column_names:
-            raise ValueError(f"the dataset has no column {column!r}; tokenise it with admin_nmt.data.corpora")
-    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
-    return table["source_length"].to_numpy(), table["target_length"].to_numpy()
 
 
 def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096, progress: bool = False) -> float:

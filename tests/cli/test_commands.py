@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app
 from admin_nmt.cli.options import SECTIONS, WithOverrides
-from admin_nmt.data.corpora import load_parallel
+from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folders.model_folder import read_config

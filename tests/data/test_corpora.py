@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerFast
 
 from admin_nmt.data import arrow_steps as shards
 from admin_nmt.data import corpora as data
-from admin_nmt.data.corpora import IDS, TOKENIZED, clean_corpora, read_corpora, tokenize
+from admin_nmt.data.corpora import clean_corpora, read_corpora
+from admin_nmt.data.tokenizing import IDS, TOKENIZED, tokenize
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 CORPORA = {

@@ -12,7 +12,7 @@ from toy import write_recipe
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.data.cleaning import CleaningOptions
-from admin_nmt.data.corpora import CORPUS_FIELDS, SHARE_FIELDS
+from admin_nmt.data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from admin_nmt.runs.recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*.yaml"))
@@ -52,7 +52,7 @@ def test_defaults_are_those_of_what_a_section_is_handed_to():
 
 def test_a_corpus_has_the_fields_that_are_read():
     recipe = Recipe.model_validate({"output_dir": "run", "data": {"train": CORPUS, "valid": [CORPUS, CORPUS]}})
-    assert set(type(recipe.data.train).model_fields) == {*CORPUS_FIELDS, *SHARE_FIELDS}
+    assert set(type(recipe.data.train).model_fields) == {*CORPUS_FIELDS, *TREATMENT_FIELDS}
     assert [set(type(corpus).model_fields) for corpus in recipe.data.valid] == [{*CORPUS_FIELDS}] * 2
 
 

@@ -12,7 +12,7 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from transformers import AutoTokenizer
 
 import admin_nmt  # noqa: F401 registers the tokenizer
-from admin_nmt.data.corpora import tokenize
+from admin_nmt.data.tokenizing import tokenize
 from admin_nmt.tokenization.bpe_codes import BpeCodes
 from admin_nmt.tokenization.fairseq_tokenizer import FairseqTokenizer, read_dictionary
 

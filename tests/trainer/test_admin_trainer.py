@@ -14,16 +14,17 @@ from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator, TokenBatchSampler
+from admin_nmt.data.tokenizing import pair_lengths, random_pairs
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.profiling import profile_omega
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, evaluation
-from admin_nmt.trainer.admin_trainer import AdminTrainer, random_pairs
+from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
-from admin_nmt.trainer.evaluation import mean_nll, pair_lengths
+from admin_nmt.trainer.evaluation import mean_nll
 
 Arguments = Callable[..., AdminTrainingArguments]
 NewModel = Callable[..., AdminForConditionalGeneration]

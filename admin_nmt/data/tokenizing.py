@@ -1,0 +1,144 @@
+"""Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from datasets import Dataset, Features, List, Value
+from datasets.fingerprint import Hasher
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ..tokenization.fairseq_tokenizer import FairseqTokenizer
+from .arrow_steps import map_shards
+from .batching import IntArray
+from .parallel_text import PAIR
+
+IDS = Features(
+    {
+        "input_ids": List(Value("int32")),
+        "labels": List(Value("int32")),
+        "source_length": Value("int32"),
+        "target_length": Value("int32"),
+    }
+)
+TOKENIZED = Features({**IDS, **PAIR})
+
+
+def tokenize(
+    dataset: Dataset,
+    source_tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int | None = None,
+    tag: str | None = None,
+    keep_text: bool = True,
+    cache_dir: str | Path | None = None,
+    num_proc: int | None = None,
+) -> Dataset:
+    """Tokenise sentence pairs once; a second call with the same pairs, tokenizers and settings reads the cache.
+
+    The cache is made a shard at a time (see `map_shards`): an interrupted call goes on where it was.
+
+    Args:
+        dataset: columns `source` and `target`, text.
+        source_tokenizer: ends every sentence with `</s>`.
+        target_tokenizer: likewise; the same object for a joint vocabulary.
+        max_length: drop pairs with a side of more tokens than this, `</s>` included (training); the lengths of the two
+            datasets tell how many. None keeps every pair (evaluation). Nothing is ever truncated.
+        tag: a token that goes in front of every source.
+        keep_text: keep the text beside the ids; evaluation needs it, training does not.
+        cache_dir: where the Arrow files go; None for the cache of `datasets`.
+        num_proc: worker processes; None for one a core.
+
+    Returns:
+        The columns of `TOKENIZED`: token ids, their lengths with `</s>`, and the text; without text those of `IDS`.
+
+    Raises:
+        ValueError: a tokenizer does not end its sentences, the tag is no token of its vocabulary, or no pair is left.
+    """
+    tokenizers = (source_tokenizer, target_tokenizer)
+    for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
+        if tokenizer("")["input_ids"] != [tokenizer.eos_token_id]:
+            raise ValueError(f"the {side} tokenizer does not end a sentence with its eos_token; set its post-processor")
+    prefix = [] if tag is None else [_tag_id(tag, source_tokenizer)]
+    states = [tokenizer_state(tokenizer) for tokenizer in tokenizers]
+    key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *states])
+    encode = partial(_encode, tokenizers=tokenizers, max_length=max_length, prefix=prefix, keep_text=keep_text)
+    tokenized = map_shards(
+        dataset,
+        encode,
+        TOKENIZED if keep_text else IDS,
+        Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"tokenized-{key}",
+        fingerprint=key,
+        num_proc=num_proc,
+        desc="tokenising",
+    )
+    if not len(tokenized):
+        raise ValueError(f"none of {len(dataset)} pairs has at most {max_length} tokens a side: raise max_length")
+    return tokenized
+
+
+def _tag_id(tag: str, tokenizer: PreTrainedTokenizerBase) -> int:
+    vocabulary = tokenizer.get_vocab()
+    if tag not in vocabulary:
+        raise ValueError(f"the tag {tag} is no token of the source vocabulary; train a new tokenizer on these corpora")
+    return int(vocabulary[tag])
+
+
+def _encode(
+    batch: Mapping[str, list[str]],
+    tokenizers: tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast],
+    max_length: int | None,
+    prefix: list[int],
+    keep_text: bool,
+) -> dict[str, list[Any]]:
+    plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    sources = tokenizers[0](batch["source"], **plain)["input_ids"]
+    targets = tokenizers[1](text_target=batch["target"], **plain)["input_ids"]
+    if prefix:
+        sources = [prefix + ids for ids in sources]
+    columns = {
+        "input_ids": sources,
+        "labels": targets,
+        "source_length": [len(ids) for ids in sources],
+        "target_length": [len(ids) for ids in targets],
+    }
+    if keep_text:
+        columns |= {"source": batch["source"], "target": batch["target"]}
+    lengths = map(max, columns["source_length"], columns["target_length"])
+    kept = [row for row, length in enumerate(lengths) if max_length is None or length <= max_length]
+    return {name: [values[row] for row in kept] for name, values in columns.items()}
+
+
+def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """The content of tokenizer.json less padding and truncation, which earlier calls of the tokenizer leave behind."""
+    if isinstance(tokenizer, FairseqTokenizer):
+        return tokenizer.state()
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
+
+
+def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
+    """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    for column in ("source_length", "target_length"):
+        if column not in dataset.column_names:
+            raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
+    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
+    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
+    return table["source_length"].to_numpy(), table["target_length"].to_numpy()
+
+
+def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
+    """Indices of pairs drawn without replacement that have at most `max_tokens` target tokens in all, at least one."""
+    # Every pair has a token or more, so these are enough, and a corpus of millions need not be shuffled.
+    drawn = np.random.default_rng(seed).choice(len(dataset), min(max_tokens, len(dataset)), replace=False)
+    tokens = pair_lengths(dataset.select(drawn))[1].cumsum()
+    return drawn[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()
