@@ -14,6 +14,9 @@ from .model.loss import IGNORED
 from .modes import training_mode
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from .model.configuration_admin import AdminConfig
     from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
     from .model.residual import ScaledPostNorm
 
@@ -150,3 +153,25 @@ class _ReferenceProfile:
     def write(self) -> list[float]:
         """ω was written on the way; the last value would be that of a sublayer which is not there."""
         return self.omega[:-1]
+
+
+def needs_profiling(config: PreTrainedConfig) -> bool:
+    """Whether a model still has to take its ω from a batch.
+
+    One that `from_pretrained` has loaded, which its configuration tells by a path, keeps the ω that its weights were
+    trained with, also where that was never profiled because a plain Trainer trained it.
+    """
+    if getattr(config, "variant", None) != "admin" or config.name_or_path:
+        return False
+    return config.omega_rule in MODES and not config.omega_profiled
+
+
+def omega_origin(config: AdminConfig) -> str:
+    """Where the ω of a model is from: `deepnorm`, `log_n`, `n`, or `profiled` or `profiled_reference` on a batch."""
+    if config.variant == "deepnorm":
+        return "deepnorm"
+    if config.omega_rule not in MODES:
+        return str(config.omega_rule)
+    if not config.omega_profiled:
+        return "log_n"  # which holds until profiling
+    return "profiled" if MODES[config.omega_rule] == "unit" else "profiled_reference"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import torch
-from toy import StopAfter, poison, random_ids
+from toy import StopAfter, even_budget, poison, random_ids
 from transformers import TrainerCallback
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
@@ -31,11 +31,12 @@ FSDP2 = {
 
 def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback) -> AdminTrainer:
     torch.manual_seed(1)
+    data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
     args = AdminTrainingArguments(
         str(folder),
-        max_tokens=40,
+        max_tokens=even_budget(data),
         max_steps=UPDATES,
         gradient_accumulation_steps=accumulation,
         learning_rate=1e-2,
@@ -50,7 +51,7 @@ def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: Tra
         activation_checkpointing_kwargs={"every_n_layers": 2},
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
-    return AdminTrainer(model, args, train_dataset=random_ids(24), callbacks=list(callbacks))
+    return AdminTrainer(model, args, train_dataset=data, callbacks=list(callbacks))
 
 
 def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:

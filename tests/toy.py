@@ -10,7 +10,9 @@ import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
+from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.data.tokenizing import pair_lengths
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]
@@ -78,6 +80,18 @@ def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None,
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
+
+
+def even_budget(dataset: Dataset) -> int:
+    """A token budget under which a dataset makes an even number of batches, as many for each of two processes."""
+    lengths = pair_lengths(dataset)
+    return next(n for n in range(40, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) % 2 == 0)
+
+
+def budget_for(dataset: Dataset, batches: int) -> int:
+    """The smallest token budget under which a dataset makes this many batches."""
+    lengths = pair_lengths(dataset)
+    return next(n for n in range(12, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) == batches)
 
 
 class Killed(BaseException):

@@ -49,7 +49,7 @@ def translate(
     """Translate a file, stdin or one sentence.
 
     One line in, one line out, in the same order; a blank line stays blank.
-    With --output, finished lines are kept in OUTPUT.partial: killed or interrupted, the same command goes on there.
+    With --output, finished lines are kept in OUTPUT.partial: killed or interrupted, the same command continues there.
 
     \b
     admin-nmt translate runs/phrasebook/standard --text "Two books cost ten euros."
@@ -85,7 +85,7 @@ def translate(
         return
     with PartialFile(output, {"model": fingerprint(folder)[:16], **search, **engine}) as file:
         if file.lines:
-            say(f"going on behind the {file.lines} finished lines of {file.partial}")
+            say(f"continuing after the {file.lines} finished lines of {file.partial}")
         translator = load()
         translate_file(
             lambda part: translator.translate(part, progress=progress), lines, file, chunk_size=chunk, progress=progress
@@ -204,7 +204,7 @@ def synthesize(
     Translates text with a trained model and filters what comes out, as back-translation (a model of the reverse
     direction draws sources for text of the target language) or sequence-level distillation (the teacher's best
     translations of the sources that it was trained on). The output is a corpus for a recipe. A line of more tokens than
-    the model has positions is left out. Killed, the same command goes on behind the finished lines, on any number of
+    the model has positions is left out. Killed, the same command continues after the finished lines, on any number of
     processes.
 
     \b

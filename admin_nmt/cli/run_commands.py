@@ -15,7 +15,7 @@ def train(ctx: typer.Context, recipe: RecipeFile) -> None:
     """Train a recipe from data to stock model.
 
     Prepares the data, trains, chooses the best weights, folds them into a stock model and scores it on the test set.
-    Any field of the recipe may be given as --section.field VALUE. A run that was interrupted goes on from its last
+    Any field of the recipe may be given as --section.field VALUE. A run that was interrupted continues from its last
     checkpoint when the same command is given again.
 
     \b
@@ -39,7 +39,7 @@ def prepare(
     """Prepare the data of a recipe.
 
     As training does, on all cores, so that training then starts at once. Every step prints its pairs a second and its
-    peak memory. Interrupted? The same command goes on where it was.
+    peak memory. Interrupted? The same command continues there.
 
     \b
     admin-nmt prepare phrasebook
@@ -147,7 +147,7 @@ def experiment(
     """Run a grid of recipes and seeds.
 
     Writes its tables and plots. Every run is a process of its own, `admin-nmt train` with its output in
-    OUTPUT_DIR/SYSTEM-seedK/train.log. The same command goes on where an interrupted one stopped: runs that ended, also
+    OUTPUT_DIR/SYSTEM-seedK/train.log. After an interruption the same command continues: runs that ended, also
     those that diverged, are left as they are, others continue from their last checkpoint, and one that failed is tried
     again. --section.field VALUE holds for all systems.
 

@@ -41,7 +41,7 @@ def tokenize(
 ) -> Dataset:
     """Tokenise sentence pairs once; a second call with the same pairs, tokenizers and settings reads the cache.
 
-    The cache is made a shard at a time (see `map_shards`): an interrupted call goes on where it was.
+    The cache is made a shard at a time (see `map_shards`): after an interruption the same call continues.
 
     Args:
         dataset: columns `source` and `target`, text.

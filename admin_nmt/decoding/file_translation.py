@@ -1,4 +1,4 @@
-"""Translation of large files that may be interrupted at any moment: the next run goes on behind the finished lines."""
+"""Translation of large files that may be interrupted at any moment: the next run continues after the finished lines."""
 
 import hashlib
 import json

@@ -52,7 +52,7 @@ def write_synthetic_pairs(
 ) -> dict[str, int]:
     """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
 
-    Killed, the same call goes on behind the finished lines, on any number of processes, each of which makes it.
+    Killed, the same call continues after the finished lines, on any number of processes, each of which makes it.
 
     Args:
         model: folder or Hub repository of the model that translates.

@@ -167,7 +167,7 @@ def synthesize(
     chunk_size: int = 2000,
     progress: bool = False,
 ) -> dict[str, int]:
-    """Translate text into a TSV file of filtered pairs; killed at any moment, the same call goes on.
+    """Translate text into a TSV file of filtered pairs; killed at any moment, the same call continues.
 
     Under several processes all of them call this and translate each chunk together; the first one writes.
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
 
 from ..model.omega import Stack, count_sublayers, log_n
-from ..profiling import residual_blocks
+from ..profiling import omega_origin, residual_blocks
 from .curves import COLOURS, MARKERS, legend_above, line_style, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
@@ -113,12 +114,31 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
 
 def origin(model: AdminForConditionalGeneration) -> str:
     """Where a model's ω is from."""
-    config = model.config
-    if config.variant == "deepnorm":
-        return "α of DeepNorm"
-    profiled = "profiled" if config.omega_rule == "profile" else "profiled in reference mode"
-    kind = profiled if config.omega_profiled else f"closed form {config.omega_rule}"
-    return f"{kind}, then trained" if config.train_omega else kind
+    origins = {"deepnorm": "α of DeepNorm", "profiled": "profiled", "profiled_reference": "profiled in reference mode"}
+    found = omega_origin(model.config)
+    kind = origins.get(found, f"closed form {found}")
+    return f"{kind}, then trained" if model.config.train_omega else kind
+
+
+def plot_mean_omega(omega: Mapping[str, Any], path: Path) -> None:
+    """A small plot of the mean ω of each sublayer, for a model card.
+
+    Args:
+        omega: its values from the bottom of each stack, under "encoder" and "decoder".
+    """
+    figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart, and markers for print.
+    for stack, colour, marker in (("encoder", "#0072B2", "o"), ("decoder", "#D55E00", "s")):
+        values = omega[stack]
+        axes.plot(
+            range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
+        )
+    axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, None))
+    axes.set_ylabel("mean ω", rotation=0, ha="right", va="center")  # turned it reads as ε
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save(figure, path)
 
 
 def plot_sizes(sizes: Mapping[str, Mapping[str, int]], path: Path) -> None:

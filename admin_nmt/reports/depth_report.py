@@ -24,8 +24,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import legend_above, line_style, save
 from ..model.configuration_admin import VARIANTS
-from ..profiling import MODES, profile_omega
-from ..trainer.admin_trainer import is_profiling_wanted
+from ..profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
 from .markdown import table_text
 
@@ -87,7 +86,7 @@ def new_config(args: DepthStudy, variant: str, encoder_layers: int) -> AdminConf
 def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
     """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
     model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
-    if is_profiling_wanted(model.config):
+    if needs_profiling(model.config):
         profile_omega(model, batch, mode=MODES[model.config.omega_rule])
     return model
 

@@ -16,6 +16,7 @@ from typing import Any
 from babel import Locale, UnknownLocaleError
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..figures.weights import plot_mean_omega
 from ..files import whole_files
 from ..model.configuration_admin import AdminConfig
 from .recipe import TokenizerSection
@@ -139,7 +140,7 @@ def write_card(run: Path, folder: Path, repo_id: str | None = None) -> Path:
     with whole_files(folder) as draft:
         shutil.copyfile(run / CURVE, draft / CURVE)
         if omega:
-            draw_omega(omega, draft / OMEGA)
+            plot_mean_omega(omega, draft / OMEGA)
         (draft / CARD).write_text(text, encoding="utf-8")
     return folder / CARD
 
@@ -259,26 +260,3 @@ def _progress(scores: Sequence[tuple[int, float]], name: str) -> str:
             f"the last, at update {last:,}. Longer training may give a better model."
         )
     return f"Validation {name} was best at update {best:,}; the last of {len(scores)} evaluations was at {last:,}."
-
-
-def draw_omega(omega: Mapping[str, Any], path: Path) -> None:
-    """A small plot of the mean ω of each sublayer."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
-    except ImportError as error:
-        raise ValueError("the pictures of a model card need matplotlib: pip install matplotlib") from error
-    figure = Figure(figsize=(7, 2.8), layout="constrained")
-    axes = figure.subplots()
-    # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart, and markers for print.
-    for stack, colour, marker in (("encoder", "#0072B2", "o"), ("decoder", "#D55E00", "s")):
-        values = omega[stack]
-        axes.plot(
-            range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
-        )
-    axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, None))
-    axes.set_ylabel("mean ω", rotation=0, ha="right", va="center")  # turned it reads as ε
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)

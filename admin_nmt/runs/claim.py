@@ -1,4 +1,4 @@
-"""A run's own folder: one process trains there at a time, and goes on from checkpoints of the same settings alone."""
+"""A run's own folder: one process trains there at a time, and continues only from checkpoints of the same settings."""
 
 import reprlib
 from functools import cache

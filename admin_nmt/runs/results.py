@@ -15,7 +15,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
 from ..data.tokenizing import pair_lengths
 from ..files import write_text_whole
-from ..profiling import residual_blocks
+from ..profiling import omega_origin, residual_blocks
 from ..trainer.divergence import DivergedError
 from ..trainer.fsdp import whole
 from .preparation import Prepared
@@ -70,7 +70,7 @@ def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
     means = {
         name: [float(whole(block.omega).mean()) for block in residual_blocks(stack)] for name, stack in stacks.items()
     }
-    return {"origin": "profiled" if config.omega_profiled else config.omega_rule, "trained": config.train_omega} | means
+    return {"origin": omega_origin(config), "trained": config.train_omega} | means
 
 
 def training_facts(trainer: AdminTrainer) -> dict[str, Any]:

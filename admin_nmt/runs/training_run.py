@@ -34,7 +34,7 @@ class ReportOmega(TrainerCallback):
 
 
 def run_recipe(recipe: Recipe) -> None:
-    """Do all that a recipe says; an interrupted run goes on from its last checkpoint.
+    """Do all that a recipe says; an interrupted run continues from its last checkpoint.
 
     Every process of a distributed run calls it. The folder `recipe.output_dir` gets checkpoints, `curve.png`,
     `final/`, `standard/`, the translated test set and, when the run has ended, results.json.
@@ -52,7 +52,7 @@ def run_recipe(recipe: Recipe) -> None:
     check_language(recipe.languages[1])  # before hours of training, not after them
     start_processes()
     claim_folder(recipe)
-    training_arguments(recipe)  # which may refuse them, before hours of preparation
+    training_arguments(recipe)  # refuses bad ones before hours of preparation
     data = recipe.data.given()
     say(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
@@ -82,7 +82,7 @@ def train(trainer: AdminTrainer, folder: Path) -> None:
     """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
     checkpoints = complete_checkpoints(folder)
     if checkpoints:
-        say(f"      going on from {checkpoints[-1]}")
+        say(f"      continuing from {checkpoints[-1]}")
         if trainer.is_world_process_zero():
             settle_best_checkpoint(checkpoints[-1])
         trainer.accelerator.wait_for_everyone()
@@ -101,8 +101,10 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results["search"] = set_search(trainer, recipe)
     say("[3/5] choosing weights on the validation set")
     results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
+    # ω may be trained: that of the weights which were chosen counts.
+    results["omega"] = omega_facts(trainer.accelerator.unwrap_model(trainer.model))
     say(f"      {results['chosen']['kind']}: {folder / 'final'}")
-    say("[4/5] folding ω into a stock model and checking that it computes the same")
+    say("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
         results["export"] = export(folder / "final", folder / "standard")
     trainer.accelerator.wait_for_everyone()

@@ -20,7 +20,7 @@ from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_m
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
 from ..model.loss import LabelSmoothedLoss
-from ..profiling import MODES, profile_omega
+from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import AdminTrainingArguments, optimizer_settings
@@ -96,14 +96,17 @@ class AdminTrainer(ShardingTrainer):
         self.resumed_from: Path | None = None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Settles ω before the Trainer wraps the model for several processes, then trains."""
+        """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
+
+        That comes before the Trainer wraps the model for several processes.
+        """
         if self.args.device.type == "cpu":
             keep_freed_memory()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
         config = self.model.config
         if self.resumed_from is None:
-            if is_profiling_wanted(config):
-                self.profile()
+            if needs_profiling(config):
+                self.measure_omega()
         elif hasattr(config, "omega_profiled") and self.resumed_from.is_dir():
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved, _ = PreTrainedConfig.get_config_dict(self.resumed_from)
@@ -151,17 +154,17 @@ class AdminTrainer(ShardingTrainer):
         """Weight decay spares ω and the weights of DLCL, as it does biases and LayerNorms."""
         return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
 
-    def profile(self) -> None:
+    def measure_omega(self) -> None:
         """Measures ω on one batch of random training pairs, the same on every process."""
         model: Any = self.model
         pairs = self.training_pairs()
         indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
-        # Not yet on the device of the training where FSDP or DeepSpeed will bring it there.
+        # FSDP and DeepSpeed move the model later; until then the batch goes where the model is.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
         profile_omega(model, batch, mode=MODES[model.config.omega_rule])
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
-        """Counts the target tokens of an update on the way."""
+        """The batches of an update and their target tokens, which the model divides by; the meter counts them."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         if num_items is not None:
             self.meter.add_tokens(num_items)
@@ -174,7 +177,10 @@ class AdminTrainer(ShardingTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """Keeps the loss of the update, for the error message, and the plain NLL, for the log."""
+        """The model's loss, divided by the target tokens of the update, times the processes, as DDP averages over them.
+
+        Keeps it for the error message, and the plain NLL for the log.
+        """
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
         self.update_loss = self.update_loss + loss.detach()
         if outputs.get("nll") is not None:
@@ -239,17 +245,6 @@ class AdminTrainer(ShardingTrainer):
 
 
 def checkpoint_to_resume(given: str | bool | None, output_dir: str | None) -> Path | None:
-    """The checkpoint that `train` goes on from; True stands for the last one of a run, if there is one."""
+    """The checkpoint from which `train` continues; True stands for the last one of a run, if there is one."""
     found = get_last_checkpoint(output_dir) if given is True else given
     return Path(found) if found else None
-
-
-def is_profiling_wanted(config: PreTrainedConfig) -> bool:
-    """Whether a model still has to take its ω from a batch.
-
-    One that `from_pretrained` has loaded keeps the ω that its weights were trained with, also where that was never
-    profiled because a plain Trainer trained it.
-    """
-    if getattr(config, "variant", None) != "admin" or config.name_or_path:
-        return False
-    return config.omega_rule in MODES and not config.omega_profiled

@@ -23,7 +23,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     optimizer: str = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
-        default=8000, metadata={"help": "Tokens of the batch on which ω of a new ADMIN model is measured."}
+        default=8000,
+        metadata={"help": "Most target tokens of the random pairs on which ω of a new model is measured."},
     )
     eval_bleu: bool = field(default=True, metadata={"help": "Translate the evaluation set and report BLEU and chrF."})
     eval_bleu_sentences: int | None = field(

@@ -222,7 +222,7 @@ def test_translate_goes_on_and_refuses_other_options(model, tmp_path, monkeypatc
     AdminForConditionalGeneration(AdminForConditionalGeneration.from_pretrained(model).config).save_pretrained(model)
     assert "out.partial was made with model" in error(*command, tmp_path / "out")
     weights.write_bytes(kept)
-    assert "behind the 4 finished lines" in invoke(*command, tmp_path / "out").stderr
+    assert "after the 4 finished lines" in invoke(*command, tmp_path / "out").stderr
     assert (tmp_path / "out").read_bytes() == (tmp_path / "straight").read_bytes()
     assert not list(tmp_path.glob("*.partial*"))
 
@@ -507,7 +507,7 @@ def test_killed_in_the_middle_and_resumed(model, tmp_path):
     with partial.open("ab") as file:
         file.write("half a lin\u00e9".encode()[:-1])
     resumed = subprocess.run(resumable, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert "going on behind the" in resumed.stderr
+    assert "continuing after the" in resumed.stderr
     assert resumed.stdout == ""
     invoke(*command[3:], "--output", tmp_path / "straight")
     written = (tmp_path / "out").read_bytes()

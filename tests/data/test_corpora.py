@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from admin_nmt.data import arrow_steps as shards
-from admin_nmt.data import corpora as data
+from admin_nmt.data import tokenizing
+from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import clean_corpora, read_corpora
 from admin_nmt.data.tokenizing import IDS, TOKENIZED, tokenize
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
@@ -45,8 +46,10 @@ def pairs_of(dataset) -> list[tuple[str, str]]:
 
 def load(spec, cache_dir) -> tuple[list[Dataset], DatasetDict, dict[str, int]]:
     """The cleaned pairs of each training corpus, those of `valid` and `test`, and the counts."""
-    training, evaluation = read_corpora(spec, cache_dir=cache_dir)
-    cleaned, counts = clean_corpora(training, evaluation, spec, ["en", "de"], cache_dir=cache_dir)
+    files = {split: given for split, given in spec.items() if split != "cleaning"}
+    cleaning = CleaningOptions(**spec.get("cleaning", {}))
+    training, evaluation = read_corpora(files, cache_dir=cache_dir)
+    cleaned, counts = clean_corpora(training, evaluation, cleaning, ["en", "de"], cache_dir=cache_dir)
     return [corpus.pairs for corpus in cleaned], evaluation, counts
 
 
@@ -63,7 +66,9 @@ def no_tokenising(monkeypatch):
     """After the call, any tokenising fails the test."""
 
     def forbid():
-        monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
+        monkeypatch.setattr(
+            tokenizing, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there")
+        )
 
     return forbid
 
@@ -120,7 +125,7 @@ def test_text_that_went_through_bpe_is_refused_or_restored(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dev": {}}, "data has an unknown field 'dev'; known are train, valid, test, cleaning"),
+        ({"dev": {}}, "data has an unknown field 'dev'; known are train, valid, test"),
         ({"valid": {"sauce": "x"}}, "data.valid has an unknown field 'sauce'"),
         ({"valid": {"target": "x"}}, "data.valid has no source"),
         ({"valid": {"source": "x", "upsample": 2}}, "data.valid has an unknown field 'upsample'"),
@@ -134,8 +139,6 @@ def test_text_that_went_through_bpe_is_refused_or_restored(recipe, tmp_path):
         ({"test": [{"source": "x"}]}, "data.test is .*; give a mapping"),
         ({"test": {"source": ["x", "y"]}}, "data.test.source is a list"),
         ({"valid": "valid.tsv"}, "data.valid is 'valid.tsv'; give a mapping"),
-        ({"cleaning": {"max_length": 3}}, "data.cleaning has an unknown field 'max_length'; known are normalize"),
-        ({"cleaning": {"max_ratio": 0}}, "max_ratio is 0"),
     ],
 )
 def test_faulty_recipes_are_refused(recipe, tmp_path, change, message):
@@ -212,7 +215,7 @@ def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_t
 
 
 def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
-    tokenizer, encode, seen = byte_tokenizer(), data._encode, []
+    tokenizer, encode, seen = byte_tokenizer(), tokenizing._encode, []
 
     def interrupted(batch, **options):
         seen.append(batch["source"][0])
@@ -220,7 +223,7 @@ def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
             raise KeyboardInterrupt
         return encode(batch, **options)
 
-    monkeypatch.setattr(data, "_encode", interrupted)
+    monkeypatch.setattr(tokenizing, "_encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
     assert sorted(path.name for path in tmp_path.glob("*/*.arrow*")) == ["00000.arrow", "00001.arrow"]

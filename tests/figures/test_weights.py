@@ -3,15 +3,14 @@
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from admin_nmt.figures.weights import plot_omega
-from admin_nmt.runs.cards import draw_omega
+from admin_nmt.figures.weights import plot_mean_omega, plot_omega
 
 
 def test_omega_stands_upright(tiny_model, tmp_path, monkeypatch):
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: drawn.append(figure))
     plot_omega({"a": tiny_model(variant="admin")}, tmp_path / "models.png")
-    draw_omega({"encoder": [1.0, 2.0], "decoder": [1.0, 1.5]}, tmp_path / "card.png")
+    plot_mean_omega({"encoder": [1.0, 2.0], "decoder": [1.0, 1.5]}, tmp_path / "card.png")
     for figure in drawn:
         labels = [text for text in figure.findobj(Text) if "ω" in text.get_text()]
         assert labels

@@ -148,7 +148,7 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
         changed = train(recipe_file, *overrides, f"--{field}", value, code=1)
         assert f"its checkpoints were trained with {field} " in changed.stderr
     printed = train(recipe_file, *overrides).stdout
-    assert f"going on from {folder}" in printed
+    assert f"continuing from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30
     weights = (folder / "final" / "model.safetensors").read_bytes()
     (folder / "results.json").unlink()  # as if it was killed after the last update

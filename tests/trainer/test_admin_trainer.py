@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from toy import StopAfter, poison, random_ids, text_pairs, toy_tokenizer
+from toy import StopAfter, budget_for, poison, random_ids, text_pairs, toy_tokenizer
 from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.data.batching import Seq2SeqCollator, TokenBatchSampler
-from admin_nmt.data.tokenizing import pair_lengths, random_pairs
+from admin_nmt.data.batching import Seq2SeqCollator
+from admin_nmt.data.tokenizing import random_pairs
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
 from admin_nmt.metrics.scores import corpus_scores
@@ -65,12 +65,6 @@ def assert_identical(first: torch.nn.Module, second: torch.nn.Module) -> None:
 
 def whole_batch(dataset: Dataset) -> dict[str, torch.Tensor]:
     return Seq2SeqCollator(98)(dataset.to_list())
-
-
-def budget_for(dataset: Dataset, batches: int) -> int:
-    """The smallest token budget under which a dataset makes this many batches."""
-    lengths = pair_lengths(dataset)
-    return next(n for n in range(12, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) == batches)
 
 
 def gradient_of_update(build: Callable[[list], Seq2SeqTrainer]) -> dict[str, torch.Tensor]:
@@ -207,7 +201,7 @@ def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(ne
     model = new_model(omega_rule="profile_reference", dropout=0.1)
     run = AdminTrainer(model, arguments(), train_dataset=random_ids(14))
     before = torch.get_rng_state()
-    run.profile()
+    run.measure_omega()
     assert torch.equal(torch.get_rng_state(), before)
     assert model.config.omega_profiled
 
