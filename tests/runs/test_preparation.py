@@ -8,7 +8,7 @@ from toy import random_texts
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
-from admin_nmt.data import corpora as data
+from admin_nmt.data import tokenizing
 from admin_nmt.runs import preparation
 from admin_nmt.runs.building import build_model
 from admin_nmt.runs.preparation import prepare
@@ -46,7 +46,7 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
         assert f"{step}: " in printed
     assert "peak memory" in printed
     assert f"next: admin-nmt train {recipe_file} --data.max_length 200" in printed
-    monkeypatch.setattr(data, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
+    monkeypatch.setattr(tokenizing, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
     monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
