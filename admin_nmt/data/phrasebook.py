@@ -396,3 +396,7 @@ def write_phrasebook(
         for language, path in enumerate(paths[split]):
             write_text_whole(path, "".join(f"{pair[language]}\n" for pair in pairs))
     return paths
+
+
+BUILTIN_CORPORA = {"phrasebook": write_phrasebook}
+"""What a recipe's `data.builtin` may name, each with the function that writes it to a folder."""

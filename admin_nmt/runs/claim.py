@@ -1,6 +1,7 @@
 """A run's own folder: one process trains there at a time, and continues only from checkpoints of the same settings."""
 
 import reprlib
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,16 @@ from accelerate import PartialState
 from filelock import BaseFileLock, FileLock, Timeout
 
 from ..files import write_text_whole
+from ..schema.yaml_files import YamlLoader
 from ..trainer.checkpoints import complete_checkpoints
-from .recipe import RESUMED, Recipe, RecipeLoader, differences
+from .recipe import Recipe
+
+FIXED_ON_RESUME = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
+"""Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
+rate, and its position in an epoch is one in the plan of batches that the other fields determine."""
+
+PATHS = ("root", "cache_dir")
+"""Fields of `data` that may change: they say where files are, not what is in them."""
 
 
 def claim_folder(recipe: Recipe) -> None:
@@ -26,7 +35,7 @@ def claim_folder(recipe: Recipe) -> None:
     path, values = folder / "recipe.yaml", recipe.as_dict()
     earlier = _read_claim(path)
     if earlier is not None and complete_checkpoints(folder):
-        for name, (old, new) in differences(earlier, values, RESUMED).items():
+        for name, (old, new) in differences(earlier, values, FIXED_ON_RESUME).items():
             raise ValueError(
                 f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
                 f"{reprlib.repr(new)}: choose another output_dir"
@@ -38,6 +47,29 @@ def claim_folder(recipe: Recipe) -> None:
         if earlier != values:
             write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     PartialState().wait_for_everyone()
+
+
+def differences(
+    earlier: Mapping[str, Any], now: Mapping[str, Any], training: Collection[str]
+) -> dict[str, tuple[Any, Any]]:
+    """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values.
+
+    Args:
+        earlier: what `Recipe.as_dict` gave, perhaps of another version of this library.
+        now: likewise.
+        training: fields of the section `training`.
+    """
+    differing = {}
+    for section in ("data", "tokenizer", "model", "training"):
+        known = Recipe.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
+        old, new = earlier.get(section) or {}, now.get(section) or {}
+        names = training if section == "training" else [name for name in (*old, *new) if name not in PATHS]
+        for name in names:
+            default = known[name].default if name in known else None
+            pair = old.get(name, default), new.get(name, default)
+            if pair[0] != pair[1]:
+                differing[f"{section}.{name}"] = pair
+    return differing
 
 
 def _lock(folder: Path) -> None:
@@ -57,7 +89,7 @@ def _lock_of(folder: Path) -> BaseFileLock:
 def _read_claim(path: Path) -> dict[str, Any] | None:
     """The recipe that a run left, perhaps of another version, None if there is none or only a part of it."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), RecipeLoader)
+        values = yaml.load(path.read_text(encoding="utf-8"), YamlLoader)
     except (FileNotFoundError, yaml.YAMLError):
         return None
     needed = {name for name, field in Recipe.model_fields.items() if field.is_required()}

@@ -5,19 +5,20 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import yaml
-from pydantic import Field as Setting
-from pydantic import field_validator
+from pydantic import Field, field_validator, model_validator
 
-from .recipe import RESUMED, Recipe, RecipeLoader, Section, checked, differences, load_recipe, load_yaml
-from .results import read_results
+from ..schema.sections import Section, checked
+from ..schema.yaml_files import load_yaml, parse_overrides
+from .claim import FIXED_ON_RESUME, differences
+from .recipe import Recipe, load_recipe
+from .results import results_or_none
 
 Overrides = Mapping[str, Any]
 COMPARED = (
-    *RESUMED, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "gradient_accumulation_steps",
-    "weight_decay", "max_grad_norm", "adversarial_weight",
+    *FIXED_ON_RESUME, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type",
+    "gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adversarial_weight",
 )  # fmt: skip
 
 
@@ -83,7 +84,7 @@ class Run:
         Raises:
             ValueError: it is of other settings than the grid has now.
         """
-        results = read_results(self.folder)
+        results = results_or_none(self.folder)
         if results is not None and "recipe" in results:
             for name, (old, new) in differences(results["recipe"], self.recipe().as_dict(), COMPARED).items():
                 raise ValueError(
@@ -99,8 +100,8 @@ class GridFile(Section):
     title: str
     recipe: str
     output_dir: str
-    systems: dict[str, dict[str, Any] | None] = Setting(min_length=1)
-    seeds: list[int] = Setting(min_length=1)
+    systems: dict[str, dict[str, Any] | None] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)
     overrides: dict[str, Any] | None = None
     note: str = ""
 
@@ -108,17 +109,16 @@ class GridFile(Section):
     @classmethod
     def _check_seeds(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"seeds holds {seeds}; name each once")
+            raise ValueError(f"holds {seeds}; name each once")
         return seeds
 
-    @field_validator("systems")
-    @classmethod
-    def _check_systems(cls, systems: dict[str, Any]) -> dict[str, Any]:
-        for name, system in systems.items():
+    @model_validator(mode="after")
+    def _check_systems(self) -> Self:
+        for name, system in self.systems.items():
             data = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
             if data:
                 raise ValueError(f"system {name} changes {data[0]}; systems compare models on the same data")
-        return systems
+        return self
 
 
 def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
@@ -127,7 +127,7 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
     Raises:
         ValueError: naming the file and what is wrong in it; every run's recipe is checked.
     """
-    path, given = Path(path), _pairs(overrides or [])
+    path, given = Path(path), dict(parse_overrides(overrides or []))
     file = checked(GridFile, load_yaml(path), path)
     grid = Grid(
         title=file.title,
@@ -144,11 +144,3 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
         except ValueError as error:
             raise ValueError(f"{path}: system {run.system}: {error}") from error
     return grid
-
-
-def _pairs(overrides: list[str]) -> dict[str, Any]:
-    """{"data.root": "data"} of ["--data.root", "data"]."""
-    names, texts = overrides[::2], overrides[1::2]
-    if len(names) != len(texts) or any(not name.startswith("--") for name in names):
-        raise ValueError(f"{' '.join(overrides)}: write --section.field value")
-    return {name[2:]: yaml.load(text, RecipeLoader) for name, text in zip(names, texts, strict=True)}

@@ -18,11 +18,12 @@ from ..data.cleaning import CleaningOptions, format_counts
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET
+from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenizing import tokenize
 from ..distributed import say
 from ..files import new_folder
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
-from .recipe import BUILTIN, Recipe
+from .recipe import Recipe
 
 Watch = Callable[[str], AbstractContextManager["Step"]]
 
@@ -109,7 +110,7 @@ def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[st
 def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
     folder = cache / name
     if PartialState().is_local_main_process:
-        BUILTIN[name](folder)
+        BUILTIN_CORPORA[name](folder)
     return {
         split: {"source": str(folder / f"{split}.en"), "target": str(folder / f"{split}.de")}
         for split in ("train", "valid", "test")

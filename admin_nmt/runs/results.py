@@ -152,7 +152,7 @@ def load_results(folder: Path) -> dict[str, Any]:
     return results
 
 
-def read_results(folder: Path) -> dict[str, Any] | None:
+def results_or_none(folder: Path) -> dict[str, Any] | None:
     """The facts of a run that has ended, None of one that has not, or whose file is damaged."""
     try:
         return load_results(folder)

@@ -17,7 +17,7 @@ from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import divergence_facts, omega_facts, read_results, run_facts, write_results
+from .results import divergence_facts, omega_facts, results_or_none, run_facts, write_results
 
 
 class ReportOmega(TrainerCallback):
@@ -44,7 +44,7 @@ def run_recipe(recipe: Recipe) -> None:
         DivergedError: training diverged, which results.json then says.
     """
     folder = Path(recipe.output_dir)
-    if (read_results(folder) or {}).get("status") == "finished":
+    if (results_or_none(folder) or {}).get("status") == "finished":
         raise ValueError(
             f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
             "delete its results.json and raise training.max_steps"

@@ -13,7 +13,9 @@ from toy import write_recipe
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
-from admin_nmt.runs.recipe import RESUMED, Recipe, RecipeLoader, differences, load_recipe
+from admin_nmt.runs.claim import FIXED_ON_RESUME, differences
+from admin_nmt.runs.recipe import Recipe, load_recipe
+from admin_nmt.schema.yaml_files import YamlLoader
 
 RECIPES = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*.yaml"))
 CORPUS = {"source": "a.en", "target": "a.de"}
@@ -34,7 +36,7 @@ def test_recipes_name_fields_that_exist(path):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_written_as_it_was_given(path):
     """The same fields in the same order, no number turned into another type, no default added."""
-    given = yaml.load(path.read_text(), RecipeLoader)
+    given = yaml.load(path.read_text(), YamlLoader)
     written = load_recipe(path).as_dict()
     assert list(written) == list(Recipe.model_fields)
     assert {name: json.dumps(written[name]) for name in given} == {name: json.dumps(given[name]) for name in given}
@@ -44,10 +46,23 @@ def test_a_recipe_is_written_as_it_was_given(path):
 def test_defaults_are_those_of_what_a_section_is_handed_to():
     recipe = Recipe.model_validate({"output_dir": "run", "data": {"train": CORPUS, "cleaning": {}}})
     config, cleaning = AdminConfig(), CleaningOptions()
-    assert all(getattr(recipe.model, f.name) == f.default for f in fields(AdminConfig))
+    own = [f for f in fields(AdminConfig) if f.name in AdminConfig.__annotations__ and f.name != "omega_profiled"]
+    assert all(getattr(recipe.model, f.name) == f.default for f in own)
     assert recipe.model.d_model == config.d_model and recipe.training.max_tokens == AdminTrainingArguments.max_tokens
     assert all(getattr(recipe.data.cleaning, f.name) == getattr(cleaning, f.name) for f in fields(CleaningOptions))
     assert recipe.model.given() == recipe.training.arguments() == {}
+
+
+def test_a_model_has_the_fields_that_admin_adds_or_keeps():
+    """Of those that every configuration of transformers has, dtype alone."""
+    names = set(type(Recipe.model_validate({"output_dir": "run", "data": {"train": CORPUS}}).model).model_fields)
+    assert {"variant", "d_model", "dtype", "attn_implementation", "from_pretrained"} <= names
+    assert not names & {"omega_profiled", "architectures", "problem_type", "id2label", "return_dict", "attribute_map"}
+
+
+def test_a_model_may_be_of_another_dtype(recipe_file):
+    model = load_recipe(recipe_file, ["--model.dtype", "bfloat16"]).model
+    assert str(AdminConfig(**model.configuration()).dtype) == "torch.bfloat16"
 
 
 def test_a_corpus_has_the_fields_that_are_read():
@@ -90,6 +105,8 @@ WRONG = [
     # names
     ("modle.variant", "admin", "unknown field modle; known are card, data, "),
     ("model.layers", 3, "unknown field model.layers; known are activation_dropout, "),
+    ("model.omega_profiled", True, "unknown field model.omega_profiled; known are activation_dropout, "),
+    ("model.problem_type", "x", "unknown field model.problem_type; known are activation_dropout, "),
     ("training.max_tokns", 3, "unknown field training.max_tokns; known are "),
     ("training.output_dir", "x", "unknown field training.output_dir; known are "),
     ("evaluation.beams", 3, "unknown field evaluation.beams; known are average_last, length_penalty, num_beams"),
@@ -188,9 +205,9 @@ def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
         "--data.root",
         "x",
     ]
-    assert differences(plain, load_recipe(recipe_file, same).as_dict(), RESUMED) == {}
+    assert differences(plain, load_recipe(recipe_file, same).as_dict(), FIXED_ON_RESUME) == {}
     other = ["--data.max_length", "99", "--training.seed", "7", "--training.max_steps", "9"]
-    found = differences(plain, load_recipe(recipe_file, other).as_dict(), RESUMED)
+    found = differences(plain, load_recipe(recipe_file, other).as_dict(), FIXED_ON_RESUME)
     assert found == {"data.max_length": (256, 99), "training.seed": (42, 7)}
 
 

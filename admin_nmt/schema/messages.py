@@ -1,0 +1,76 @@
+"""One sentence of a pydantic `ValidationError`: the field, what it holds and what belongs there."""
+
+import reprlib
+from typing import Any
+
+from pydantic import ValidationError
+
+MAPPING = "fields with values"
+EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": MAPPING,
+    "model_type": MAPPING,
+    "literal_error": "{expected}",
+    "none_required": "null",
+    "greater_than_equal": "a number from {ge} on",
+    "too_short": "at least {min_length}",
+}
+"""What belongs in a field, by the type of pydantic's error, with the names of its context."""
+
+
+class FieldError(ValueError):
+    """What a section's validator raises about one field: the text begins with the field's name.
+
+    `FieldError("dropout: must lie in [0, 1)")` in the section `model` becomes "model.dropout: must lie in [0, 1)". The
+    text of any other ValueError follows the name of the section or field: `ValueError("has no train")` in `data`
+    becomes "data has no train".
+    """
+
+
+def sentence(error: ValidationError, values: dict[str, Any]) -> str:
+    """The first thing that is wrong with `values`; pydantic has an error for each type that a field may have."""
+    problems = [(*_place(problem["loc"], values), problem) for problem in error.errors(include_url=False)]
+    inside = [problem for problem in problems if problem[0].startswith(problems[0][0])]
+    field, given, first = max(inside, key=lambda problem: len(problem[0]))  # an item of a list, rather than the list
+    context = first.get("ctx", {})
+    if first["type"] == "value_error":
+        return _below(field, context["error"])
+    if first["type"] == "unknown_field":
+        name = f"{field}.{context['name']}" if field else context["name"]
+        return f"unknown field {name}; known are {context['known']}"
+    types = {problem["type"]: problem for place, _, problem in problems if place == field}
+    if first["type"] == "missing":
+        lacking = [str(one["loc"][-1]) for place, _, one in problems if (place, one["type"]) == (field, "missing")]
+        return f"{field + ' ' if field else ''}lacks {', '.join(sorted(lacking))}"
+    if "float_type" in types:
+        types.pop("int_type", None)
+    expected = [EXPECTED.get(name, one["msg"]).format(**one.get("ctx", {})) for name, one in types.items()]
+    verb = "belong" if expected[-1] == MAPPING else "belongs"
+    return f"{field} holds {shown(given)} where {' or '.join(expected)} {verb}"
+
+
+def _below(place: str, error: ValueError) -> str:
+    """What a validator raised, after the place where it did; the whole file has no name."""
+    if not place:
+        return str(error)
+    return f"{place}.{error}" if isinstance(error, FieldError) else f"{place} {error}"
+
+
+def shown(value: Any) -> str:
+    """A value as YAML writes it, where that differs from Python."""
+    return {"None": "null", "True": "true", "False": "false"}.get(text := reprlib.repr(value), text)
+
+
+def _place(location: tuple[str | int, ...], values: Any) -> tuple[str, Any]:
+    """The name of a field and what it holds, from pydantic's location, in which members of unions have names too."""
+    name = ""
+    for part in location:
+        if isinstance(values, dict) and part in values:
+            name, values = f"{name}.{part}" if name else str(part), values[part]
+        elif isinstance(values, list) and isinstance(part, int):
+            name, values = f"{name}[{part}]", values[part]
+    return name, values

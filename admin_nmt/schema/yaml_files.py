@@ -1,0 +1,64 @@
+"""YAML files of fields and values, and overrides of their fields from the command line."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .messages import MAPPING, shown
+
+
+class YamlLoader(yaml.SafeLoader):
+    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects."""
+
+
+YamlLoader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """The fields and values of a file.
+
+    Raises:
+        ValueError: naming the file, which holds something else.
+    """
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), YamlLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: is not valid YAML: {error}") from error
+    _check_mapping(values, str(path))
+    return values
+
+
+def parse_overrides(arguments: Sequence[str]) -> list[tuple[str, Any]]:
+    """[("training.max_steps", 100)] of ["--training.max_steps", "100"]: names with their values, which are YAML.
+
+    Raises:
+        ValueError: naming the argument that is no name, or has no value.
+    """
+    if len(arguments) % 2:
+        raise ValueError(f"{arguments[-1]}: has no value; write --section.field value")
+    names, texts = arguments[::2], arguments[1::2]
+    for name in names:
+        if not name.startswith("--"):
+            raise ValueError(f"{name}: is no override; write --section.field value")
+    return [(name[2:], yaml.load(text, YamlLoader)) for name, text in zip(names, texts, strict=True)]
+
+
+def set_field(values: dict[str, Any], name: str, value: Any) -> None:
+    """Set a field such as "training.max_steps", in sections that are made where they are absent.
+
+    Raises:
+        ValueError: naming the override, whose section is none.
+    """
+    *sections, last = name.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        _check_mapping(values, f"--{name}")
+    values[last] = value
+
+
+def _check_mapping(value: Any, where: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: holds {shown(value)} where {MAPPING} belong")
