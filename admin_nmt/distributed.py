@@ -32,7 +32,7 @@ def start_processes() -> None:
     PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
 
 
-def say(message: str) -> None:
+def print_once(message: str) -> None:
     """Print once, however many processes there are."""
     if PartialState().is_main_process:
         print(message, flush=True)

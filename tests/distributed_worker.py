@@ -58,7 +58,7 @@ def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = No
     """One run and its evaluation; everything in it must be the same on any number of processes."""
     trainer = new_trainer(folder, 0.0, accumulation)
     trainer.train(resume_from_checkpoint=resume)
-    batches = len(trainer.epoch_shuffle.sampler)
+    batches = len(trainer.sampler_epoch.sampler)
     assert batches % 2 == 0
     sources = random_ids(5, seed=2)["input_ids"][:]
     with trainer.whole_model():

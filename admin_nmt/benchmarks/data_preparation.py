@@ -19,7 +19,7 @@ import psutil
 import torch
 import yaml
 
-from ..data.arrow_steps import available_cores
+from ..data.arrow_cache import available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..data.tokenizing import pair_lengths

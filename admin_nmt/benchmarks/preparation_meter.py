@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from ..distributed import say
+from ..distributed import print_once
 from ..runs.preparation import Step
 
 
@@ -49,7 +49,9 @@ class Meter:
             {"step": name, "pairs": step.pairs, "seconds": seconds, "pairs_per_second": rate}
             | {"cpu_seconds": cpu_seconds() - used, "peak_memory_gb": peak_gb}
         )
-        say(f"{name}: {step.pairs:,} pairs in {seconds:.1f} s, {rate:,.0f} a second, peak memory {peak_gb:.2f} GB")
+        print_once(
+            f"{name}: {step.pairs:,} pairs in {seconds:.1f} s, {rate:,.0f} a second, peak memory {peak_gb:.2f} GB"
+        )
 
 
 def cpu_seconds() -> float:

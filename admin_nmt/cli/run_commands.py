@@ -48,15 +48,15 @@ def prepare(
     path = find_file(recipe, "recipes")
 
     from ..benchmarks.preparation_meter import Meter
-    from ..data.arrow_steps import available_cores
-    from ..distributed import say, start_processes
+    from ..data.arrow_cache import available_cores
+    from ..distributed import print_once, start_processes
     from ..runs import preparation
     from ..runs.recipe import load_recipe
 
     loaded = load_recipe(path, ctx.meta["overrides"])
     start_processes()
     preparation.prepare(loaded, num_proc or available_cores(), Meter())
-    say(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
+    print_once(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 
 
 def memory(

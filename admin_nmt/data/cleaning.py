@@ -19,7 +19,7 @@ from datasets.table import MemoryMappedTable
 from filelock import FileLock
 
 from ..files import write_text_whole
-from .arrow_steps import map_shards, write_arrow
+from .arrow_cache import map_shards, write_arrow
 
 RATIO_SLACK = 5
 """Words by which the longer side may exceed `max_ratio` times the shorter: a bare ratio of 1.5 would drop every pair

@@ -24,7 +24,7 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 
 from ..files import write_text_whole
-from .arrow_steps import batched_columns, for_each, open_arrow, write_arrow
+from .arrow_cache import batched_columns, for_each, open_arrow, write_arrow
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
 TEST_SET = "sacrebleu:"

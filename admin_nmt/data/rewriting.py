@@ -10,7 +10,7 @@ from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
 from ..tokenization.bpe_codes import CONTINUED
-from .arrow_steps import map_shards
+from .arrow_cache import map_shards
 from .parallel_text import PAIR
 
 Rule = Callable[[str], str]

@@ -13,7 +13,7 @@ from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
-from .arrow_steps import map_shards
+from .arrow_cache import map_shards
 from .batching import IntArray
 from .parallel_text import PAIR
 

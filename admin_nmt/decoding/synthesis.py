@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data.arrow_steps import batched_columns, open_arrow, write_arrow
+from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
 from ..data.parallel_text import PAIR, read_lines
 from ..distributed import gather_objects, rank_and_size

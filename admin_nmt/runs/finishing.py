@@ -13,7 +13,7 @@ from datasets import Dataset
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..averaging import average_checkpoints
-from ..distributed import say
+from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
@@ -74,10 +74,10 @@ def export(folder: Path, target: Path) -> dict[str, Any]:
     source_tokenizer, target_tokenizer = load_tokenizers(folder)
     try:
         stock = export_standard(model, source_tokenizer, target, target_tokenizer)
-        say(f"      {target}")
+        print_once(f"      {target}")
         return {"class": type(stock).__name__} | json.loads((target / "export.json").read_text())
     except (ExportError, FoldingError) as error:
-        say(f"      no stock model: {error}")
+        print_once(f"      no stock model: {error}")
         return {"refused": str(error)}
 
 
@@ -88,7 +88,7 @@ def write_cards(run: Path) -> None:
             if folder.is_dir():
                 write_card(run, folder)
     except ValueError as error:
-        say(f"      no model card: {error}")
+        print_once(f"      no model card: {error}")
 
 
 def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, Any]:
@@ -104,15 +104,15 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
-    say(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
-    say(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
-    say(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
+    print_once(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
+    print_once(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
+    print_once(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
     for row in range(min(3, len(test))):
-        say(f"      source      {test[row]['source']}")
-        say(f"      translation {translations[row]}\n      reference   {references[row]}")
+        print_once(f"      source      {test[row]['source']}")
+        print_once(f"      translation {translations[row]}\n      reference   {references[row]}")
     sources, distinct = len(set(test["source"][:])), len(set(translations))
     if distinct <= DEGENERATE * sources:
-        say(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")
+        print_once(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")
     return {
         "test": scores,
         "test_sentences": len(references),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ..data.arrow_steps import available_cores
+from ..data.arrow_cache import available_cores
 from .grids import Grid, Run
 
 PATIENCE = 30.0  # seconds that interrupted runs get to stop

@@ -20,7 +20,7 @@ from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenizing import tokenize
-from ..distributed import say
+from ..distributed import print_once
 from ..files import new_folder
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 from .recipe import Recipe
@@ -74,7 +74,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         with watch("cleaning") as step:
             training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **options)
             step.pairs = counts["total"]
-        say(format_counts(counts))
+        print_once(format_counts(counts))
         with watch("vocabulary") as step:
             source, target = _tokenizers(recipe, training, cache)
             step.pairs = counts["kept"]
@@ -85,8 +85,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
-    say(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
-    say(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
+    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
+    print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts)
 
 

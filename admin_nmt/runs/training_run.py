@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
-from ..distributed import say, start_processes
+from ..distributed import print_once, start_processes
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
 from ..trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
@@ -30,7 +30,7 @@ class ReportOmega(TrainerCallback):
         for stack in ("encoder", "decoder"):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
             shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
-            say(f"      ω ({facts['origin']}), {stack}: {shown}")
+            print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
 
 
 def run_recipe(recipe: Recipe) -> None:
@@ -54,7 +54,7 @@ def run_recipe(recipe: Recipe) -> None:
     claim_folder(recipe)
     training_arguments(recipe)  # refuses bad ones before hours of preparation
     data = recipe.data.given()
-    say(f"[1/5] data: {data.get('builtin', data.get('train'))}")
+    print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
@@ -75,14 +75,14 @@ def introduce(trainer: AdminTrainer, folder: Path) -> None:
     size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
     depth = f"{config.encoder_layers}-{config.decoder_layers}"
     where = f" on {trainer.args.world_size} processes" if trainer.args.world_size > 1 else ""
-    say(f"[2/5] training{where}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
+    print_once(f"[2/5] training{where}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
 
 
 def train(trainer: AdminTrainer, folder: Path) -> None:
     """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
     checkpoints = complete_checkpoints(folder)
     if checkpoints:
-        say(f"      continuing from {checkpoints[-1]}")
+        print_once(f"      continuing from {checkpoints[-1]}")
         if trainer.is_world_process_zero():
             settle_best_checkpoint(checkpoints[-1])
         trainer.accelerator.wait_for_everyone()
@@ -97,21 +97,23 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     """Choose the weights, export and score them, and leave the results and the cards."""
     folder = Path(recipe.output_dir)
     results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
-    say(f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}")
+    print_once(
+        f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}"
+    )
     results["search"] = set_search(trainer, recipe)
-    say("[3/5] choosing weights on the validation set")
+    print_once("[3/5] choosing weights on the validation set")
     results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
     # ω may be trained: that of the weights which were chosen counts.
     results["omega"] = omega_facts(trainer.accelerator.unwrap_model(trainer.model))
-    say(f"      {results['chosen']['kind']}: {folder / 'final'}")
-    say("[4/5] writing the stock model and checking that it computes the same")
+    print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")
+    print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
         results["export"] = export(folder / "final", folder / "standard")
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
-    say(f"[5/5] test set, beam search with {standard}")
+    print_once(f"[5/5] test set, beam search with {standard}")
     results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1])
     if trainer.is_world_process_zero():
         write_results(folder, results)
         write_cards(folder)
-    say(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')
+    print_once(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')

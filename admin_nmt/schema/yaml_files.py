@@ -35,7 +35,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[tuple[str, Any]]:
     """[("training.max_steps", 100)] of ["--training.max_steps", "100"]: names with their values, which are YAML.
 
     Raises:
-        ValueError: naming the argument that is no name, or has no value.
+        ValueError: naming the argument that is no name, has no value or is not valid YAML.
     """
     if len(arguments) % 2:
         raise ValueError(f"{arguments[-1]}: has no value; write --section.field value")
@@ -43,7 +43,15 @@ def parse_overrides(arguments: Sequence[str]) -> list[tuple[str, Any]]:
     for name in names:
         if not name.startswith("--"):
             raise ValueError(f"{name}: is no override; write --section.field value")
-    return [(name[2:], yaml.load(text, YamlLoader)) for name, text in zip(names, texts, strict=True)]
+    return [(name[2:], _yaml_value(name, text)) for name, text in zip(names, texts, strict=True)]
+
+
+def _yaml_value(name: str, text: str) -> Any:
+    try:
+        return yaml.load(text, YamlLoader)
+    except yaml.YAMLError as error:
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise ValueError(f"{name} {text}: is not valid YAML: {problem}; put quotes around text") from error
 
 
 def set_field(values: dict[str, Any], name: str, value: Any) -> None:

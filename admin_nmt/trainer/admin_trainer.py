@@ -24,7 +24,7 @@ from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import AdminTrainingArguments, optimizer_settings
-from .callbacks import EpochShuffle, ModelFiles, TokenMeter, draft_card
+from .callbacks import ModelFiles, SamplerEpoch, TokenMeter, draft_card
 from .checkpoints import check_position
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
@@ -87,8 +87,8 @@ class AdminTrainer(ShardingTrainer):
         self.target_tokenizer = target_tokenizer or processing_class
         # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
-        self.epoch_shuffle = EpochShuffle()
-        self.add_callback(self.epoch_shuffle)
+        self.sampler_epoch = SamplerEpoch()
+        self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
         self.meter = TokenMeter()
         self.update_loss: Tensor | float = 0.0
@@ -118,7 +118,7 @@ class AdminTrainer(ShardingTrainer):
         args, pairs = self.args, self.training_pairs()
         seed = args.seed if args.data_seed is None else args.data_seed
         sampler = TokenBatchSampler(*pair_lengths(self.train_dataset), args.max_tokens, seed=seed)
-        self.epoch_shuffle.sampler = sampler
+        self.sampler_epoch.sampler = sampler
         loader = DataLoader(
             pairs,
             batch_sampler=sampler,
@@ -145,7 +145,7 @@ class AdminTrainer(ShardingTrainer):
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Mean number of pairs in an update, for the Trainer's statistics."""
-        sampler = self.epoch_shuffle.sampler
+        sampler = self.sampler_epoch.sampler
         if sampler is None:
             return super().get_total_train_batch_size(args)
         return round(len(self.train_dataset) / len(sampler) * args.gradient_accumulation_steps * args.world_size)

@@ -30,7 +30,7 @@ model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
 """
 
 
-class EpochShuffle(TrainerCallback):
+class SamplerEpoch(TrainerCallback):
     """Tells the batch sampler which epoch begins.
 
     The Trainer's own call does not reach a sampler that accelerate has wrapped twice, as it does when a run of

@@ -5,7 +5,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.data import arrow_steps as shards
+from admin_nmt.data import arrow_cache
 from admin_nmt.data.cleaning import FILTERS, RATIO_SLACK, CleaningOptions, clean, format_counts
 
 SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
@@ -104,8 +104,8 @@ def test_held_out_pairs_are_kept_with_another_target():
 def test_workers_and_shards_change_nothing(monkeypatch, tmp_path):
     pairs = [(f"a {i % 7}", f"b {i % 5}") for i in range(60)]
     alone = clean(dataset(pairs), CleaningOptions(), cache_dir=tmp_path / "1")
-    monkeypatch.setattr(shards, "SHARD", 9)
-    monkeypatch.setattr(shards, "BATCH", 4)
+    monkeypatch.setattr(arrow_cache, "SHARD", 9)
+    monkeypatch.setattr(arrow_cache, "BATCH", 4)
     together = clean(dataset(pairs), CleaningOptions(), cache_dir=tmp_path / "2", num_proc=2)
     assert len(list((tmp_path / "2").glob("*/0*.arrow"))) == 7
     assert pairs_of(alone[0]) == pairs_of(together[0]) != pairs

@@ -11,8 +11,7 @@ from datasets import Dataset, DatasetDict
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from admin_nmt.data import arrow_steps as shards
-from admin_nmt.data import tokenizing
+from admin_nmt.data import arrow_cache, tokenizing
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import clean_corpora, read_corpora
 from admin_nmt.data.tokenizing import IDS, TOKENIZED, tokenize
@@ -200,8 +199,8 @@ def test_cache_of_other_inputs_is_not_read(tmp_path):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Shards of 300 pairs, in records of 100."""
-    monkeypatch.setattr(shards, "SHARD", 300)
-    monkeypatch.setattr(shards, "BATCH", 100)
+    monkeypatch.setattr(arrow_cache, "SHARD", 300)
+    monkeypatch.setattr(arrow_cache, "BATCH", 100)
 
 
 def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_tokenising):

@@ -151,7 +151,7 @@ def test_a_full_disk_is_named_and_loses_no_translation(text, tmp_path, monkeypat
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("admin_nmt.data.arrow_steps.pa.OSFile", full)
+        patch.setattr("admin_nmt.data.arrow_cache.pa.OSFile", full)
         with pytest.raises(OSError, match=r"the disk of .* is full"):
             make(text, tmp_path / "out.tsv")
     rest = shouter()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
-from admin_nmt.data.arrow_steps import available_cores
+from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
 from admin_nmt.reports.tables import line_of, outcome, spread, write_tables
 from admin_nmt.runs.grid_runner import run_all, wanted_runs

@@ -14,6 +14,10 @@ def test_values_of_overrides_are_yaml():
     ("arguments", "message"),
     [
         (["--a.b", "1", "--c"], "--c: has no value; write --section.field value"),
+        (
+            ["--a.b", "x: y: z"],
+            "--a.b x: y: z: is not valid YAML: mapping values are not allowed here; put quotes around text",
+        ),
         (["--a.b", "1", "c", "2"], "c: is no override; write --section.field value"),
     ],
 )

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from datasets import Dataset, Features, Value
 
-from admin_nmt.data import arrow_steps as shards
-from admin_nmt.data.arrow_steps import map_shards
+from admin_nmt.data import arrow_cache
+from admin_nmt.data.arrow_cache import map_shards
 
 NUMBER = Features({"n": Value("int64")})
 
@@ -25,8 +25,8 @@ def killed_at_500(batch):
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
-    monkeypatch.setattr(shards, "SHARD", 100)
-    monkeypatch.setattr(shards, "BATCH", 40)
+    monkeypatch.setattr(arrow_cache, "SHARD", 100)
+    monkeypatch.setattr(arrow_cache, "BATCH", 40)
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_a_full_disk_is_named_and_the_rest_is_kept(tmp_path, monkeypatch):
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("needs the right to mount a file system")
     try:
-        monkeypatch.setattr(shards, "SHARD", 30_000)
-        monkeypatch.setattr(shards, "BATCH", 10_000)
+        monkeypatch.setattr(arrow_cache, "SHARD", 30_000)
+        monkeypatch.setattr(arrow_cache, "BATCH", 10_000)
         data = Dataset.from_dict({"n": list(range(200_000))})
         step = {"fingerprint": "f", "num_proc": 1, "desc": "doubling"}
         with pytest.raises(OSError, match=r"the disk of .*step is full; make room") as caught:
