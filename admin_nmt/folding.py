@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from .model.omega import SUBLAYERS, sublayer_names
-from .profiling import residual_blocks
+from .model.residual import ScaledPostNorm
 
 SMALLEST_OMEGA = 1e-3
 
@@ -22,8 +23,9 @@ def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]
     """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
     if not model.config.has_omega:
         return {}
-    blocks = [*residual_blocks(model.model.encoder), *residual_blocks(model.model.decoder)]
-    return {name: block.omega.detach() for name, block in zip(sublayer_names(model.config), blocks, strict=True)}
+    blocks = [*model.model.encoder.residual_blocks(), *model.model.decoder.residual_blocks()]
+    omega = [cast(ScaledPostNorm, block).omega.detach() for block in blocks]
+    return dict(zip(sublayer_names(model.config), omega, strict=True))
 
 
 def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
@@ -84,7 +86,8 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
 
 def _fold_stack(stack: AdminStack) -> None:
     previous: nn.LayerNorm | None = None
-    for sublayer, block in zip(stack.sublayers(), residual_blocks(stack), strict=True):
+    for sublayer in stack.sublayers():
+        block = cast(ScaledPostNorm, sublayer.block)
         omega = block.omega.detach()
         if previous is None:  # LN(c·x + f) = LN(x + f/c)
             _scale(sublayer.output, 1 / omega[0])
