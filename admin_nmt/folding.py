@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from .model.omega import SUBLAYERS, sublayer_names
+from .model.omega import SUBLAYERS, omega_keys
 from .model.residual import ScaledPostNorm
 
 SMALLEST_OMEGA = 1e-3
@@ -21,11 +21,7 @@ class FoldingError(ValueError):
 
 def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
     """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
-    if not model.config.has_omega:
-        return {}
-    blocks = [*model.model.encoder.residual_blocks(), *model.model.decoder.residual_blocks()]
-    omega = [cast(ScaledPostNorm, block).omega.detach() for block in blocks]
-    return dict(zip(sublayer_names(model.config), omega, strict=True))
+    return {name: model.get_parameter_or_buffer(key).detach() for name, key in omega_keys(model.config).items()}
 
 
 def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:

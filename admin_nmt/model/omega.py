@@ -36,6 +36,17 @@ def sublayer_names(config: AdminConfig) -> list[str]:
     ]
 
 
+def omega_keys(config: AdminConfig) -> dict[str, str]:
+    """Where the state dict of a translation model holds ω of each sublayer, in the order of [`sublayer_names`]."""
+    if not config.has_omega:
+        return {}
+    keys = {}
+    for name in sublayer_names(config):
+        stack, layer, sublayer = name.split()
+        keys[name] = f"model.{stack}.layers.{layer}.{sublayer}_residual.omega"
+    return keys
+
+
 def log_n(sublayers: int) -> float:
     """ω with ω² = (n+1)/ln(n+1) − 1, for which the output change grows as O(log n)."""
     return math.sqrt((sublayers + 1) / math.log(sublayers + 1) - 1)
