@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from .model.omega import SUBLAYERS, omega_keys
 from .model.residual import ScaledPostNorm
+from .model.sublayers import SUBLAYERS, omega_keys
 
 SMALLEST_OMEGA = 1e-3
 

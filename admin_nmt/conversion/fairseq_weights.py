@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from ..model.omega import SUBLAYERS, Stack
+from ..model.sublayers import SUBLAYERS, Stack
 
 # Transformer-Clinic names ω after the sublayer, in the encoder differently than in the decoder.
 OMEGA_NAMES = {

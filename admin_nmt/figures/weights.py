@@ -12,7 +12,8 @@ from torch import Tensor
 from admin_nmt import AdminForConditionalGeneration
 
 from ..folding import omega_by_sublayer
-from ..model.omega import Stack, count_sublayers, log_n
+from ..model.omega import log_n
+from ..model.sublayers import Stack, count_sublayers
 from .curves import COLOURS, MARKERS, legend_above, line_style, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")

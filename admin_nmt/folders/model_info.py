@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from ..exporting import ExportError, FoldingError, stock_class
 from ..model.configuration_admin import AdminConfig
-from ..model.omega import omega_keys
+from ..model.sublayers import omega_keys
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (

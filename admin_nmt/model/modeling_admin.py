@@ -34,9 +34,10 @@ from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right
-from .omega import SUBLAYERS, Stack, deepnorm_beta
+from .omega import deepnorm_beta
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, PostNorm, ScaledPostNorm, Sublayer, residual_block
+from .sublayers import SUBLAYERS, Stack
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
 

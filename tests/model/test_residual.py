@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import layer_norm
 
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.model.omega import omega_keys, sublayer_names
 from admin_nmt.model.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
+from admin_nmt.model.sublayers import omega_keys, sublayer_names
 
 BLOCKS = {
     "post_ln": PostNorm,
