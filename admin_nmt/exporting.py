@@ -17,12 +17,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .conversion.fairseq_weights import NORM_NAMES
 from .files import new_folder
 from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
 from .model.configuration_admin import AdminConfig
 from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
+from .model.sublayers import NORM_NAMES
 from .modes import evaluation_mode
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 

@@ -10,6 +10,10 @@ SUBLAYERS: dict[Stack, tuple[str, ...]] = {
     "encoder": ("self_attn", "ffn"),
     "decoder": ("self_attn", "encoder_attn", "ffn"),
 }
+# fairseq, and after it every stock class of transformers, names the LayerNorms after their sublayers, all but the last.
+NORM_NAMES = {
+    f"{'final' if name == 'ffn' else name}_layer_norm": f"{name}_residual.layer_norm" for name in SUBLAYERS["decoder"]
+}
 
 
 def count_layers(config: AdminConfig, stack: Stack) -> int:
