@@ -17,7 +17,7 @@ from ..data.tokenizing import pair_lengths
 from ..files import write_text_whole
 from ..folding import omega_by_sublayer
 from ..trainer.divergence import DivergedError
-from ..trainer.fsdp import whole
+from ..trainer.fsdp import gather_shards
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -68,7 +68,7 @@ def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
         return None
     means: dict[str, list[float]] = {"encoder": [], "decoder": []}
     for sublayer, omega in omega_by_sublayer(model).items():
-        means[sublayer.split()[0]].append(float(whole(omega).mean()))
+        means[sublayer.split()[0]].append(float(gather_shards(omega).mean()))
     return {"origin": "profiled" if config.omega_profiled else config.omega_rule, "trained": config.train_omega} | means
 
 
