@@ -17,12 +17,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .conversion.fairseq_weights import NORM_NAMES
 from .files import new_folder
 from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
 from .model.configuration_admin import AdminConfig
 from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
+from .model.sublayers import NORM_NAMES
 from .modes import evaluation_mode
 from .tokenization.byte_bpe import check_tokenizer, save_tokenizers
 
@@ -65,7 +65,7 @@ class ExportError(ValueError):
 
 
 def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTrainedModel]:
-    """What a model becomes, told without its weights: `MarianMTModel`, for pre-LN `PegasusForConditionalGeneration`.
+    """What a model becomes, from configuration and ω alone: `MarianMTModel`, pre-LN `PegasusForConditionalGeneration`.
 
     Args:
         omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
@@ -184,7 +184,7 @@ def export_standard(
         stock.save_pretrained(temporary)
         save_tokenizers(temporary, tokenizer, target_tokenizer)
         reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
-        error = check_same(model, reloaded)
+        error = check_same_outputs(model, reloaded)
         facts = {"variant": model.config.variant, "max_logit_error": error}
         (temporary / "export.json").write_text(json.dumps(facts))
         decoder = "tokenizer"
@@ -204,7 +204,9 @@ def export_standard(
 
 
 @torch.no_grad()
-def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tolerance: float = TOLERANCE) -> float:
+def check_same_outputs(
+    model: AdminForConditionalGeneration, stock: PreTrainedModel, tolerance: float = TOLERANCE
+) -> float:
     """Compare logits and beam-5 output on random sentences; returns the largest difference of logits.
 
     Raises:
@@ -230,4 +232,4 @@ def check_same(model: AdminForConditionalGeneration, stock: PreTrainedModel, tol
     return error
 
 
-__all__ = ["ExportError", "FoldingError", "check_same", "export_standard", "standard_model"]
+__all__ = ["ExportError", "FoldingError", "check_same_outputs", "export_standard", "standard_model"]

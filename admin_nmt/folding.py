@@ -2,14 +2,15 @@
 
 import copy
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from .model.omega import SUBLAYERS, sublayer_names
-from .profiling import residual_blocks
+from .model.residual import ScaledPostNorm
+from .model.sublayers import SUBLAYERS, omega_keys
 
 SMALLEST_OMEGA = 1e-3
 
@@ -20,10 +21,7 @@ class FoldingError(ValueError):
 
 def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
     """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
-    if not model.config.has_omega:
-        return {}
-    blocks = [*residual_blocks(model.model.encoder), *residual_blocks(model.model.decoder)]
-    return {name: block.omega.detach() for name, block in zip(sublayer_names(model.config), blocks, strict=True)}
+    return {name: model.get_parameter_or_buffer(key).detach() for name, key in omega_keys(model.config).items()}
 
 
 def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
@@ -50,12 +48,14 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
-    """Return a copy of `model` with variant `post_ln` that computes the same, up to rounding.
+    """Return a copy of `model` with variant `post_ln` that computes the same up to rounding.
+
+    Where ω of a stack's first sublayer is not 1 (closed forms, DeepNorm), up to 5e-5 in the states.
 
     x_{i−1} = γ⊙z + β is the output of a LayerNorm, so ω_i moves into it: γ' = ω_i⊙γ, β' = ω_i⊙β, and the input columns
     of every weight that reads x_{i−1} are divided by ω_i. The first sublayer of a stack has no LayerNorm before it: its
     ω must be uniform, LN(c·x + f) = LN(x + f/c), which divides the output projection by c and changes LayerNorm's ε by
-    1/c², an error of at most about 5e-5 (none for ω_1 = 1). Fold after averaging checkpoints, in float32 or wider.
+    1/c², from where the 5e-5 come. Fold after averaging checkpoints, in float32 or wider.
 
     Raises:
         FoldingError: as [`check_foldable`], and for half precision.
@@ -64,19 +64,20 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     check_foldable(config, omega_by_sublayer(model))
     if model.dtype not in (torch.float32, torch.float64):
         raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
-    source = copy.deepcopy(model)
+    scaled = copy.deepcopy(model)
     if config.has_omega:
-        _fold_stack(source.model.encoder)
-        _fold_stack(source.model.decoder)
+        _fold_stack(scaled.model.encoder)
+        _fold_stack(scaled.model.decoder)
     folded_config = copy.deepcopy(config)
     folded_config.variant, folded_config.train_omega = "post_ln", False
     folded_config.omega_profiled = False
     with torch.device("meta"):
         folded = AdminForConditionalGeneration(folded_config)
-    state = {name: tensor for name, tensor in source.state_dict().items() if not name.endswith(".omega")}
+    state = {name: tensor for name, tensor in scaled.state_dict().items() if not name.endswith(".omega")}
     folded.load_state_dict(state, assign=True)
     for stack in ("encoder", "decoder"):
-        folded.get_submodule(f"model.{stack}").embed_positions = source.get_submodule(f"model.{stack}").embed_positions
+        # The sinusoids are not in the state dict and would stay on the meta device.
+        folded.get_submodule(f"model.{stack}").embed_positions = scaled.get_submodule(f"model.{stack}").embed_positions
     folded.tie_weights()
     folded.generation_config = copy.deepcopy(model.generation_config)
     return folded.train(model.training)
@@ -84,7 +85,8 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
 
 def _fold_stack(stack: AdminStack) -> None:
     previous: nn.LayerNorm | None = None
-    for sublayer, block in zip(stack.sublayers(), residual_blocks(stack), strict=True):
+    for sublayer in stack.sublayers():
+        block = cast(ScaledPostNorm, sublayer.block)
         omega = block.omega.detach()
         if previous is None:  # LN(c·x + f) = LN(x + f/c)
             _scale(sublayer.output, 1 / omega[0])

@@ -11,7 +11,7 @@ from .data.tokenizing import random_pairs, tokenize
 from .folders.model_folder import check_tokenizers, read_config
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
-from .model.omega import sublayer_names
+from .model.sublayers import sublayer_names
 from .profiling import MODES, Mode, profile_omega
 
 

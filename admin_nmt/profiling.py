@@ -25,11 +25,6 @@ MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}  
 SEED = 1
 
 
-def residual_blocks(stack: AdminStack) -> list[ScaledPostNorm]:
-    """The residual blocks of a stack in the order in which they run."""
-    return [cast("ScaledPostNorm", sublayer.block) for sublayer in stack.sublayers()]
-
-
 @torch.no_grad()
 def profile_omega(
     model: AdminForConditionalGeneration, batch: Mapping[str, Tensor], mode: Mode = "unit"
@@ -96,7 +91,7 @@ class _UnitProfile:
 
     def __init__(self, stack: AdminStack, mask: Tensor):
         self.stack, self.mask = stack, mask
-        self.blocks = residual_blocks(stack)
+        self.blocks = cast("list[ScaledPostNorm]", stack.residual_blocks())
         self.variances: list[float] = []
         for block in self.blocks:
             block.omega.fill_(1.0)
@@ -128,7 +123,7 @@ class _ReferenceProfile:
     """ω assigned on the way, as the authors' code does."""
 
     def __init__(self, stack: AdminStack, mask: Tensor):
-        self.blocks = residual_blocks(stack)
+        self.blocks = cast("list[ScaledPostNorm]", stack.residual_blocks())
         self.omega = [1.0]
         self.skip_variance = 0.0
 

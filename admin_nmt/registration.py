@@ -1,11 +1,12 @@
-"""The Auto classes of transformers know this package's classes, without transformers being loaded for it.
+"""Registers our classes without importing transformers: each group as soon as the module that holds its Auto class has
+been imported.
 
-Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost. So the classes are registered as
-soon as the module that holds an Auto class is there: at once if it is, else when somebody imports it.
+Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -41,65 +42,74 @@ def _register_tokenizer(auto: Any) -> None:
     auto.AutoTokenizer.register(AdminConfig, slow_tokenizer_class=FairseqTokenizer, exist_ok=True)
 
 
-class Registration(MetaPathFinder):
-    """Registers with every Auto class whose module is loaded, and waits for the modules that are not.
+# What is still to be registered, by the module that holds the Auto class.
+WAITING: dict[str, Callable[[Any], None]] = {
+    "transformers.models.auto.configuration_auto": _register_config,
+    "transformers.models.auto.modeling_auto": _register_models,
+    "transformers.models.auto.tokenization_auto": _register_tokenizer,
+}
+
+
+def register_loaded() -> None:
+    """Register with the Auto classes that are loaded, and with those that our own classes load meanwhile."""
+    while loaded := [name for name in list(WAITING) if name in sys.modules]:
+        for name in loaded:
+            if register := WAITING.get(name):  # another thread may have been faster
+                register(import_module(name))
+                WAITING.pop(name, None)
+
+
+class ImportWatcher(MetaPathFinder):
+    """Registers what has been loaded, after each import of a module of transformers or of this package.
 
     Modules of transformers import each other and the Auto classes, and our classes import them, so that in the middle
-    of an import there may be only half a module. Registration therefore waits until the outermost import of a module of
-    transformers or of this package has ended. When all are registered, imports are watched no more.
+    of an import there may be only half a module. Registration therefore waits until the outermost of these imports has
+    ended. When nothing is left to register, imports are watched no more.
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Callable[[Any], None]] = {
-            "transformers.models.auto.configuration_auto": _register_config,
-            "transformers.models.auto.modeling_auto": _register_models,
-            "transformers.models.auto.tokenization_auto": _register_tokenizer,
-        }
         self.imports = local()  # `depth`: how many imports of watched modules this thread is inside
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module as the other finders find it, with a registration after its import."""
+        """The module as the other finders find it, whose import this watcher notices."""
         if fullname.partition(".")[0] not in WATCHED:
             return None
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
-            self._register_after(spec.loader)
+            self._watch(spec.loader)
         return spec
 
-    def _register_after(self, loader: Any) -> None:
+    def _watch(self, loader: Any) -> None:
+        # The loader stays what it is, for the module shows it as its own, and others ask its type and its other methods
+        # (sources, resources); a loader of ours around it would have to answer for all of them.
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            with self:
+            with self.inside_import():
                 execute(module)
 
         loader.exec_module = exec_module
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def inside_import(self) -> Iterator[None]:
+        """Counts how deep the imports of this thread are; registers when the outermost has succeeded."""
         self.imports.depth = getattr(self.imports, "depth", 0) + 1
-
-    def __exit__(self, *error: object) -> None:
         try:
-            if self.imports.depth == 1 and error[0] is None:
-                self.register()
+            yield
+            if self.imports.depth == 1:
+                register_loaded()
         finally:
             self.imports.depth -= 1
-
-    def register(self) -> None:
-        """Register with the Auto classes that are loaded."""
-        for name in [name for name in self.waiting if name in sys.modules]:
-            register = self.waiting.pop(name, None)
-            if register is not None:  # another thread may have been faster
-                register(import_module(name))
-        if not self.waiting and self in sys.meta_path:
-            sys.meta_path.remove(self)
+        if not WAITING:
+            with suppress(ValueError):  # it was removed before
+                sys.meta_path.remove(self)
 
 
 def register_auto_classes() -> None:
     """Make AutoConfig, AutoModel, AutoModelForSeq2SeqLM and AutoTokenizer know this package's classes."""
-    registration = Registration()
-    sys.meta_path.insert(0, registration)
-    registration.register()
+    register_loaded()
+    if WAITING:
+        sys.meta_path.insert(0, ImportWatcher())

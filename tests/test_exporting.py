@@ -12,7 +12,7 @@ from toy import random_texts, toy_tokenizer
 from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, exporting
-from admin_nmt.exporting import ExportError, check_same, export_standard, standard_model
+from admin_nmt.exporting import ExportError, check_same_outputs, export_standard, standard_model
 
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False}
 CASES = {
@@ -145,7 +145,7 @@ def test_failed_check_leaves_nothing_behind(model, tokenizer, tmp_path, monkeypa
     def fail(*args):
         raise ExportError("differs")
 
-    monkeypatch.setattr(exporting, "check_same", fail)
+    monkeypatch.setattr(exporting, "check_same_outputs", fail)
     if exists:
         (tmp_path / "stock").mkdir()
     with pytest.raises(ExportError, match="differs"):
@@ -172,15 +172,15 @@ def test_only_an_empty_folder_is_taken(model, tokenizer, tmp_path):
 def test_check_finds_a_wrong_weight(model, name):
     ours = model()
     stock = standard_model(ours)
-    assert check_same(ours, stock) < 1e-5
+    assert check_same_outputs(ours, stock) < 1e-5
     with torch.no_grad():
         stock.get_parameter(name)[0] += 0.1
     with pytest.raises(ExportError, match="logits differ"):
-        check_same(ours, stock)
+        check_same_outputs(ours, stock)
     with torch.no_grad():
         stock.final_logits_bias[:, 7] = 100
     with pytest.raises(ExportError, match="beam-5 output differs"):
-        check_same(ours, stock, tolerance=1000)
+        check_same_outputs(ours, stock, tolerance=1000)
 
 
 def test_model_is_left_alone(model, tokenizer, tmp_path):

@@ -6,7 +6,7 @@ from torch import nn
 
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.decoding.sampling import Sampling
-from admin_nmt.exporting import check_same
+from admin_nmt.exporting import check_same_outputs
 from admin_nmt.modes import evaluation_mode, training_mode
 
 
@@ -28,5 +28,5 @@ def test_a_failure_leaves_a_model_in_training(tiny_model):
         generate_ids(model, [[5, 6, 0]], sampling=Sampling(seed=1), repetition_penalty=2.0)
     assert model.training
     with pytest.raises(TypeError):
-        check_same(model, torch.nn.Identity())
+        check_same_outputs(model, torch.nn.Identity())
     assert model.training

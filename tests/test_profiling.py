@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.profiling import profile_omega, residual_blocks
+from admin_nmt.profiling import profile_omega
 
 HEADS = 4
 Function = Callable[[Tensor], Tensor]
@@ -24,7 +24,7 @@ def fresh_model(tiny_config):
 def written(model: AdminForConditionalGeneration) -> dict[str, list[Tensor]]:
     """The ω vectors of the model's sublayers, in order."""
     stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
-    return {name: [block.omega.detach() for block in residual_blocks(stack)] for name, stack in stacks.items()}
+    return {name: [block.omega.detach() for block in stack.residual_blocks()] for name, stack in stacks.items()}
 
 
 class PlainModel:

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 import admin_nmt
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel, registration
 
 HEAVY = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "sacremoses", "yaml"}
 
@@ -71,6 +71,24 @@ def test_auto_classes_know_ours_in_every_order_of_imports():
         "import admin_nmt.model.modeling_admin",
     ]
     python(ORDERS, *orders)
+
+
+def test_what_failed_to_register_is_tried_again(monkeypatch):
+    done = []
+
+    def register(module):
+        done.append(module.__name__)
+        if len(done) == 1:
+            raise RuntimeError("not yet")
+
+    waiting = {"json": register, "a_module_that_is_not_loaded": register}
+    monkeypatch.setattr(registration, "WAITING", waiting)
+    with pytest.raises(RuntimeError, match="not yet"):
+        registration.register_loaded()
+    assert "json" in waiting
+    registration.register_loaded()
+    registration.register_loaded()
+    assert done == ["json", "json"] and list(waiting) == ["a_module_that_is_not_loaded"]
 
 
 def test_classes_are_found_by_name_and_by_configuration(tiny_config, tmp_path):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from ..model.omega import SUBLAYERS, Stack
+from ..model.sublayers import NORM_NAMES, SUBLAYERS, Stack
 
 # Transformer-Clinic names ω after the sublayer, in the encoder differently than in the decoder.
 OMEGA_NAMES = {
@@ -17,10 +17,6 @@ OMEGA_NAMES = {
     "self_ratio_change": "self_attn_residual.omega",
     "encoder_ratio_change": "encoder_attn_residual.omega",
     "fc_ratio_change": "ffn_residual.omega",
-}
-# fairseq, and after it every stock class of transformers, names the LayerNorms after their sublayers, all but the last.
-NORM_NAMES = {
-    f"{'final' if name == 'ffn' else name}_layer_norm": f"{name}_residual.layer_norm" for name in SUBLAYERS["decoder"]
 }
 # Arguments that change what is computed, with the only value that we can follow; None and "" mean the default too.
 SUPPORTED = {

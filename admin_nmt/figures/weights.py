@@ -12,8 +12,10 @@ from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
 
-from ..model.omega import Stack, count_sublayers, log_n
-from ..profiling import omega_origin, residual_blocks
+from ..folding import omega_by_sublayer
+from ..model.omega import log_n
+from ..model.sublayers import Stack, count_sublayers
+from ..profiling import omega_origin
 from .curves import COLOURS, MARKERS, legend_above, line_style, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
@@ -91,9 +93,8 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained")
     for axes, name in zip(panels, STACKS, strict=True):
         for index, (label, model) in enumerate(models.items()):
-            omega = torch.stack(
-                [block.omega.detach().float().cpu() for block in residual_blocks(getattr(model.model, name))]
-            )
+            by_sublayer = omega_by_sublayer(model)
+            omega = torch.stack([w.float().cpu() for key, w in by_sublayer.items() if key.startswith(name)])
             places, middle, deviation = range(1, len(omega) + 1), omega.mean(1).numpy(), omega.std(1).numpy()
             style = line_style(index)
             axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **style)

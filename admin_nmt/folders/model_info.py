@@ -1,6 +1,5 @@
 """What a model folder holds, read from its configuration and the headers of its weights."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from ..exporting import ExportError, FoldingError, stock_class
 from ..model.configuration_admin import AdminConfig
-from ..model.omega import sublayer_names
+from ..model.sublayers import omega_keys
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (
@@ -70,13 +69,13 @@ def omega_tensors(folder: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
     """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
     if not isinstance(config, AdminConfig):
         return {}
-    found = {}
+    keys = omega_keys(config)
+    found: dict[str, Tensor] = {}
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 (it is no mapping)
-                if match := re.fullmatch(r"model\.(\w+)\.layers\.(\d+)\.(\w+)_residual\.omega", key):
-                    found[" ".join(match.groups())] = file.get_tensor(key).float()
-    return {name: found[name] for name in sublayer_names(config) if name in found}
+            stored = set(file.keys())
+            found |= {name: file.get_tensor(key).float() for name, key in keys.items() if key in stored}
+    return {name: found[name] for name in keys if name in found}
 
 
 def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str:

@@ -12,7 +12,8 @@ from transformers.utils import TransformersKwargs
 
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .omega import Stack, deepnorm_beta
+from .omega import deepnorm_beta
+from .sublayers import Stack
 
 
 def linear(d_in: int, d_out: int, gain: float = 1.0) -> nn.Linear:

@@ -1,6 +1,11 @@
-"""Dynamic linear combination of layers (DLCL, Wang et al. 2019): a layer reads a weighted sum of earlier outputs."""
+"""Dynamic linear combination of layers (DLCL, Wang et al. 2019): a layer reads a weighted sum of earlier outputs.
+
+Of a stack of L layers y_0 is the embedding and y_l the output of layer l. Row l of W makes the input of layer l+1, the
+last row the stack's output; `layer_norms[l − 1]` belongs to y_l. Pre-LN normalises y_l, post-LN the sum up to y_l.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,16 +14,25 @@ from torch import Tensor, nn
 from .configuration_admin import AdminConfig
 from .residual import LAYER_NORM_EPS
 
-WeightedSum = Callable[[Tensor, int], Tensor]  # of the output of layer l and, for l = `row`, all earlier ones
+WeightedSum = Callable[[Tensor, int], Tensor]  # of y_l and, for l = `row`, all earlier ones
+
+
+@dataclass
+class _Pass:
+    """What the sums of one forward pass share: a buffer [L+1, *y.shape], and the row that is next to run backward."""
+
+    rows: Tensor
+    next_backward: int
 
 
 class _BufferedSum(torch.autograd.Function):
     """x_l = Σ_{k≤l} w_lk y_k over the rows of one buffer, of which this call writes row l.
 
-    Keeping the rows in one buffer makes the sum a single matrix-vector product. The backward pass runs from the last
-    sum to the first, because each takes the `order` of the one before as an input. Once the gradient of w_l is known,
-    row l is not needed any more and takes the gradient of x_l instead, so that the gradient of y_l, a sum over all
-    later x, is again one matrix-vector product and needs no buffer of its own. With ∂ for a gradient and L = 3:
+    Keeping the rows in one buffer makes the sum a single matrix-vector product. Each sum takes an output of the one
+    before, `previous`, as an input: `previous` is an empty tensor that only makes autograd run the backward passes from
+    the last sum to the first. Once the gradient of w_l is known, row l is not needed any more and takes the gradient of
+    x_l instead, so that the gradient of y_l, a sum over all later x, is again one matrix-vector product and needs no
+    buffer of its own. With ∂ for a gradient and L = 3:
 
         forward:   l=0     l=1     l=2     l=3    backward:  l=3     l=2     l=1     l=0
         row 0      y_0     y_0     y_0     y_0               y_0     y_0     y_0     ∂x_0
@@ -27,55 +41,62 @@ class _BufferedSum(torch.autograd.Function):
         row 3                              y_3               ∂x_3    ∂x_3    ∂x_3    ∂x_3
 
     Forward, x_l is read from rows 0 to l. Backward, ∂w_lk = ⟨y_k, ∂x_l⟩ is read from rows 0 to l before row l is
-    written, and ∂y_l = Σ_{m≥l} w_ml ∂x_m from rows l to L after that.
+    written, and ∂y_l = Σ_{m≥l} w_ml ∂x_m from rows l to L after that. Activation checkpointing recomputes the layers,
+    never these sums: the buffer stays from the forward to the backward pass.
     """
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, order: Tensor, weight: Tensor, row: int, buffer: Tensor, state: dict) -> tuple:
-        buffer[row].copy_(y)
-        ctx.row, ctx.buffer, ctx.state = row, buffer, state
+    def forward(ctx: Any, y: Tensor, previous: Tensor, weight: Tensor, row: int, shared: _Pass) -> tuple:
+        shared.rows[row].copy_(y)
+        ctx.row, ctx.shared = row, shared
         ctx.save_for_backward(weight)
         with torch.autocast(y.device.type, enabled=False):  # it would cast the whole buffer
-            x = torch.mv(buffer[: row + 1].flatten(1).t(), weight[row, : row + 1].to(buffer.dtype))
-        return x.view_as(y), order.clone()
+            x = torch.mv(shared.rows[: row + 1].flatten(1).t(), weight[row, : row + 1].to(shared.rows.dtype))
+        return x.view_as(y), previous.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple:
+    def backward(ctx: Any, grad: Tensor, grad_previous: Tensor) -> tuple:
         (weight,) = ctx.saved_tensors
-        row, buffer = ctx.row, ctx.buffer.flatten(1)
-        if ctx.state["next"] != row:
+        row, rows = ctx.row, ctx.shared.rows.flatten(1)
+        if ctx.shared.next_backward != row:
             raise RuntimeError("DLCL: a backward pass must start from the stack's output, once for each forward pass")
-        ctx.state["next"] = row - 1
-        grad = grad.flatten().to(buffer.dtype)
+        ctx.shared.next_backward = row - 1
+        flat = grad.flatten().to(rows.dtype)
+        # Of the shape of W, which is the input: ∂y_l needs a column of it, a row would do for the sum alone.
         grad_weight = torch.zeros_like(weight)
         with torch.autocast(grad.device.type, enabled=False):
-            grad_weight[row, : row + 1] = torch.mv(buffer[: row + 1], grad)
-            buffer[row].copy_(grad)
-            grad_y = torch.mv(buffer[row:].t(), weight[row:, row].to(buffer.dtype))
-        return grad_y.view_as(ctx.buffer[row]), torch.zeros(()), grad_weight, None, None, None
+            grad_weight[row, : row + 1] = torch.mv(rows[: row + 1], flat)
+            rows[row].copy_(flat)
+            grad_y = torch.mv(rows[row:].t(), weight[row:, row].to(rows.dtype))
+        return grad_y.view_as(grad), grad_previous, grad_weight, None, None
 
 
 class NoHistory(nn.Module):
     """What stacks without DLCL use: a layer reads the output of the one before."""
 
-    def begin(self) -> Callable[[Tensor], Tensor]:
-        """Return the function that maps a layer's output to the next layer's input."""
+    def new_pass(self) -> Callable[[Tensor], Tensor]:
+        """Return the function that maps a layer's output to the next layer's input, for one forward pass."""
         return lambda y: y
 
 
 class LayerHistory(nn.Module):
     """W_k^{l+1} of a stack of L layers, a lower-triangular (L+1)×(L+1) matrix, with the LayerNorms of the history.
 
-    Row l holds the weights of the input of layer l+1, the last row those of the stack's output; y_0 is the embedding
-    and has no LayerNorm. Rows start as the average 1/(l+1). Special cases (Wang et al. 2019, fig. 2): the residual
-    network has ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns
-    the last row.
+    The input of layer l+1 is, in Wang et al. 2019,
+
+        Σ_{k≤l} W_k^{l+1} LN_k(y_k)         of pre-LN, eq. 8;
+        LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k)     of post-LN, eq. 9.
+
+    y_0 has no LayerNorm in either. Rows start as the average 1/(l+1). Special cases (fig. 2): the residual network has
+    ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns the last
+    row.
     """
 
     def __init__(self, config: AdminConfig, layers: int):
         super().__init__()
         self.kind = config.dlcl_weights
         self.layers = layers
+        self.normalizes_before = config.normalizes_before
         weight = self.initial_weight()
         self.weight = nn.Parameter(weight) if self.kind == "learned" else nn.Buffer(weight)
         self.layer_norms = nn.ModuleList(
@@ -92,62 +113,48 @@ class LayerHistory(nn.Module):
         """Apply the LayerNorm of row `row` ≥ 1; row 0, the embedding, has none."""
         return self.layer_norms[row - 1](y) if row else y
 
-    def begin(self) -> Callable[[Tensor], Tensor]:
-        """Return the function that maps a layer's output to the next layer's input, for one forward pass."""
-        weighted_sum = _stacked(self.weight) if torch.compiler.is_compiling() else _buffered(self.weight)
+    def new_pass(self) -> Callable[[Tensor], Tensor]:
+        """Return the function that maps y_0, y_1, … in turn to the next layer's input, for one forward pass."""
+        weighted_sum = (_plain_sum if torch.compiler.is_compiling() else _sum_in_one_buffer)(self.weight)
         rows = iter(range(len(self.weight)))
-        return lambda y: self.layer_input(weighted_sum, y, next(rows))
 
-    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
-        """What layer l+1 reads, for l = `row`, given the output `y` of layer l."""
-        raise NotImplementedError
+        def next_input(y: Tensor) -> Tensor:
+            row = next(rows)
+            if self.normalizes_before:
+                return weighted_sum(self.normalize(y, row), row)
+            return self.normalize(weighted_sum(y, row), row)
 
-
-class PreNormHistory(LayerHistory):
-    """Input of layer l+1 = Σ_{k≤l} W_k^{l+1} LN_k(y_k), Wang et al. 2019, eq. 8."""
-
-    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
-        return weighted_sum(self.normalize(y, row), row)
+        return next_input
 
 
-class PostNormHistory(LayerHistory):
-    """Input of layer l+1 = LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k), Wang et al. 2019, eq. 9."""
-
-    def layer_input(self, weighted_sum: WeightedSum, y: Tensor, row: int) -> Tensor:
-        return self.normalize(weighted_sum(y, row), row)
-
-
-def _stacked(weight: Tensor) -> WeightedSum:
-    """The sum as the equation has it: plain, for tracing, and what the buffered one is tested against."""
+def _plain_sum(weight: Tensor) -> WeightedSum:
+    """The sum as the equation has it: plain, for tracing, and what the one in a buffer is tested against."""
     rows: list[Tensor] = []
 
-    def stacked_sum(y: Tensor, row: int) -> Tensor:
+    def weighted_sum(y: Tensor, row: int) -> Tensor:
         rows.append(y)
         with torch.autocast(y.device.type, enabled=False):
             stacked = torch.stack(rows)
             return torch.einsum("k,k...->...", weight[row, : row + 1].to(stacked.dtype), stacked)
 
-    return stacked_sum
+    return weighted_sum
 
 
-def _buffered(weight: Tensor) -> WeightedSum:
+def _sum_in_one_buffer(weight: Tensor) -> WeightedSum:
     """The sum on one buffer of shape [L+1, *y.shape], taken at the first call."""
-    state = {"next": len(weight) - 1}
-    order = torch.zeros((), requires_grad=torch.is_grad_enabled())
-    buffer: Tensor | None = None
+    previous = torch.empty(0)
+    shared: _Pass | None = None
 
-    def buffered_sum(y: Tensor, row: int) -> Tensor:
-        nonlocal buffer, order
-        if buffer is None:
-            buffer = y.new_empty(len(weight), *y.shape)
-        x, order = _BufferedSum.apply(y, order, weight, row, buffer, state)
+    def weighted_sum(y: Tensor, row: int) -> Tensor:
+        nonlocal previous, shared
+        if shared is None:
+            shared = _Pass(y.new_empty(len(weight), *y.shape), next_backward=len(weight) - 1)
+        x, previous = _BufferedSum.apply(y, previous, weight, row, shared)
         return x
 
-    return buffered_sum
+    return weighted_sum
 
 
 def layer_history(config: AdminConfig, layers: int) -> NoHistory | LayerHistory:
     """The history that `config.variant` names, for a stack of `layers` layers."""
-    if not config.has_history:
-        return NoHistory()
-    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)
+    return LayerHistory(config, layers) if config.has_history else NoHistory()

@@ -16,6 +16,11 @@ def shift_right(labels: Tensor, start: int, padding: int) -> Tensor:
     return shifted.masked_fill(shifted == IGNORED, padding)
 
 
+def num_target_tokens(labels: Tensor) -> Tensor:
+    """Number of labels that are not −100, at least 1."""
+    return (labels != IGNORED).sum().clamp(min=1)
+
+
 def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple[Tensor, Tensor]:
     """Sum over the tokens of (1−ε)·NLL + ε·mean_v(−log p_v), and of NLL, as the equation has it.
 

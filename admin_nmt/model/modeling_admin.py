@@ -33,10 +33,11 @@ from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .loss import IGNORED, chunked_label_smoothed_nll, label_smoothed_nll, shift_right
-from .omega import SUBLAYERS, Stack, deepnorm_beta
+from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right
+from .omega import deepnorm_beta
 from .positions import SinusoidalPositions
-from .residual import LAYER_NORM_EPS, ScaledPostNorm, Sublayer, residual_block
+from .residual import LAYER_NORM_EPS, PostNorm, ScaledPostNorm, Sublayer, residual_block
+from .sublayers import SUBLAYERS, Stack
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
 
@@ -217,13 +218,17 @@ class AdminStack(AdminPreTrainedModel):
         """The sublayers of all layers in the order in which they run."""
         return [sublayer for layer in self.layers for sublayer in cast(AdminLayer, layer).sublayers()]
 
+    def residual_blocks(self) -> list[PostNorm]:
+        """Their residual blocks, in the same order."""
+        return [sublayer.block for sublayer in self.sublayers()]
+
     def token_embeddings(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(f"{type(self).__name__}: give either token ids or embeddings, not both or neither")
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
     def run_layers(self, embeddings: Tensor, positions: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        next_input = self.history.begin()
+        next_input = self.history.new_pass()
         x = next_input(self.embed_dropout(embeddings + positions.to(embeddings.dtype)))
         for layer in self.layers:
             x = next_input(layer(x, *args, **kwargs))
@@ -482,11 +487,6 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             encoder_attentions=outputs.encoder_attentions,
             nll=nll,
         )
-
-
-def num_target_tokens(labels: Tensor) -> Tensor:
-    """Number of labels that are not −100, at least 1."""
-    return (labels != IGNORED).sum().clamp(min=1)
 
 
 AdminConfig.register_for_auto_class()

@@ -1,39 +1,12 @@
-"""Closed forms for the scale of the skip connection, by the number of layers.
+"""Closed forms for the scale of the skip connection: `log_n` and `n` by a stack's sublayers, DeepNorm's by layers.
 
 Sources: Liu et al. 2020 and microsoft/admin-torch (`log_n`, `n`); DeepNet, Wang et al. 2022 (DeepNorm's α and β).
 """
 
 import math
-from typing import Literal
 
 from .configuration_admin import AdminConfig
-
-Stack = Literal["encoder", "decoder"]
-# The sublayers of a layer in the order in which they run: `AdminLayer.sublayers` and whoever has no model reads this.
-SUBLAYERS: dict[Stack, tuple[str, ...]] = {
-    "encoder": ("self_attn", "ffn"),
-    "decoder": ("self_attn", "encoder_attn", "ffn"),
-}
-
-
-def count_layers(config: AdminConfig, stack: Stack) -> int:
-    """N of the encoder, M of the decoder."""
-    return config.encoder_layers if stack == "encoder" else config.decoder_layers
-
-
-def count_sublayers(config: AdminConfig, stack: Stack) -> int:
-    """n of a stack: two sublayers in an encoder layer, three in a decoder layer."""
-    return len(SUBLAYERS[stack]) * count_layers(config, stack)
-
-
-def sublayer_names(config: AdminConfig) -> list[str]:
-    """All sublayers of a model in the order in which they run, under names such as `encoder 0 self_attn`."""
-    return [
-        f"{stack} {layer} {sublayer}"
-        for stack, sublayers in SUBLAYERS.items()
-        for layer in range(count_layers(config, stack))
-        for sublayer in sublayers
-    ]
+from .sublayers import Stack, count_sublayers
 
 
 def log_n(sublayers: int) -> float:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .omega import Stack, initial_omega
+from .omega import initial_omega
+from .sublayers import Stack
 
 Function = Callable[[Tensor], Tensor]
 LAYER_NORM_EPS = 1e-5

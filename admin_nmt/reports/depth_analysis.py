@@ -18,7 +18,6 @@ from ..model.loss import IGNORED
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
 from ..model.residual import ScaledPostNorm
 from ..modes import evaluation_mode
-from ..profiling import residual_blocks
 
 Batch = Mapping[str, Tensor]
 ADAM_EPS = 1e-8
@@ -39,7 +38,7 @@ def branch_deviations(model: AdminForConditionalGeneration, batch: Batch) -> dic
     handles = []
     for name, stack in _stacks(model).items():
         # What leaves the dropout is what is added to the skip connection.
-        for module in (stack.embed_dropout, *(block.dropout for block in residual_blocks(stack))):
+        for module in (stack.embed_dropout, *(block.dropout for block in stack.residual_blocks())):
 
             def record(module: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
                 deviations[name].append(output[masks[name]].double().std(correction=0).item())

@@ -15,9 +15,10 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
 from ..data.tokenizing import pair_lengths
 from ..files import write_text_whole
-from ..profiling import omega_origin, residual_blocks
+from ..folding import omega_by_sublayer
+from ..profiling import omega_origin
 from ..trainer.divergence import DivergedError
-from ..trainer.fsdp import whole
+from ..trainer.fsdp import gather_shards
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -66,10 +67,9 @@ def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
     config = model.config
     if not config.has_omega:
         return None
-    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
-    means = {
-        name: [float(whole(block.omega).mean()) for block in residual_blocks(stack)] for name, stack in stacks.items()
-    }
+    means: dict[str, list[float]] = {"encoder": [], "decoder": []}
+    for sublayer, omega in omega_by_sublayer(model).items():
+        means[sublayer.split()[0]].append(float(gather_shards(omega).mean()))
     return {"origin": omega_origin(config), "trained": config.train_omega} | means
 
 

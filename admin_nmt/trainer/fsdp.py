@@ -136,7 +136,7 @@ def unsharded(model: FSDPModule, reshard_after_forward: bool) -> Iterator[None]:
             module.set_reshard_after_forward(reshard_after_forward and module is not root, recurse=False)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather_shards(tensor: Tensor) -> Tensor:
     """A tensor with the parts of all processes; collective where it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
@@ -146,7 +146,7 @@ def whole_weights(model: nn.Module, keep: bool) -> dict[str, Tensor]:
     saved, weights = model.state_dict().keys(), {}
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if name in saved:
-            gathered = whole(tensor.detach())
+            gathered = gather_shards(tensor.detach())
             if keep:
                 weights[name] = gathered.cpu()
     return weights
@@ -165,13 +165,14 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Gives a model, sharded or not, the whole `weights` that every process has.
 
     Raises:
-        ValueError: a parameter has no weights.
+        ValueError: a parameter has no weights, or a buffer that is saved with them, such as ω.
     """
-    parameters = dict(model.named_parameters())
-    missing = sorted(parameters.keys() - weights.keys())
+    saved = model.state_dict().keys()
+    tensors = dict(chain(model.named_parameters(), model.named_buffers()))
+    missing = sorted((tensors.keys() & saved) - weights.keys())
     if missing:
         raise ValueError(f"{missing[0]} is missing among the weights; load those of the same architecture")
-    for name, tensor in chain(parameters.items(), model.named_buffers()):
+    for name, tensor in tensors.items():
         if name in weights:
             tensor.copy_(_shard_like(weights[name], tensor))
 
@@ -180,7 +181,7 @@ def whole_state(state: dict[str, Any], keep: bool) -> dict[str, Any]:
     """An optimizer's state with whole tensors in CPU memory; the processes that do not `keep` it only help gather."""
     entries: dict[int, dict[str, Any]] = {}
     for index, entry in state["state"].items():
-        gathered = {name: whole(value) if isinstance(value, Tensor) else value for name, value in entry.items()}
+        gathered = {name: gather_shards(value) if isinstance(value, Tensor) else value for name, value in entry.items()}
         if keep:
             entries[index] = {name: v.cpu() if isinstance(v, Tensor) else v for name, v in gathered.items()}
     return state | {"state": entries}

@@ -29,7 +29,6 @@ from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folders.model_folder import read_config
 from admin_nmt.folders.model_info import export_outlook, omega_tensors
 from admin_nmt.folding import fold_omega
-from admin_nmt.profiling import residual_blocks
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.evaluation import evaluate_translator
@@ -391,7 +390,7 @@ def test_info_foresees_what_the_export_says(tmp_path, tiny_model, fields):
     model = tiny_model(**{name: value for name, value in fields.items() if name != "omega"})
     if "omega" in fields:
         sublayer, value = fields["omega"]
-        residual_blocks(model.model.encoder)[sublayer].omega[0] = value
+        model.model.encoder.residual_blocks()[sublayer].omega[0] = value
     model.save_pretrained(tmp_path)
     config = read_config(tmp_path)
     outlook = export_outlook(config, omega_tensors(tmp_path, config))

@@ -20,7 +20,7 @@ from admin_nmt.folders.hub import HubError, push_folder
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
-MODULES = "attention configuration_admin dropout dlcl loss modeling_admin omega positions residual"
+MODULES = "attention configuration_admin dropout dlcl loss modeling_admin omega positions residual sublayers"
 CODE = {f"{name}.py" for name in MODULES.split()}
 
 

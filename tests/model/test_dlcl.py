@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from admin_nmt.model import dlcl as history_module
+from admin_nmt.model import dlcl
 from admin_nmt.model.configuration_admin import DLCL_WEIGHTS
 from admin_nmt.model.dlcl import LayerHistory, layer_history
 from admin_nmt.model.modeling_admin import AdminEncoder
@@ -33,7 +33,7 @@ def network(tiny_config, variant):
 
 
 def run(network: nn.ModuleDict, embedding: torch.Tensor) -> torch.Tensor:
-    next_input = network["history"].begin()
+    next_input = network["history"].new_pass()
     x = next_input(embedding)
     for layer in network["layers"]:
         x = next_input(layer(x).tanh())
@@ -55,11 +55,23 @@ def test_buffer_computes_the_equation(network, monkeypatch, weights, normalize):
     network = network(dlcl_weights=weights, dlcl_normalize_history=normalize)
     embedding = torch.randn(3, 4, WIDTH, dtype=torch.float64)
     buffered = value_and_gradients(network, embedding)
-    monkeypatch.setattr(history_module, "_buffered", history_module._stacked)
+    monkeypatch.setattr(dlcl, "_sum_in_one_buffer", dlcl._plain_sum)
     stacked = value_and_gradients(network, embedding)
     assert ("history.weight" in buffered) == (weights == "learned")
     for name, expected in stacked.items():
         assert (buffered[name] - expected).abs().max() < 1e-12, name
+
+
+@pytest.mark.parametrize("weights", DLCL_WEIGHTS)
+def test_backward_passes_keep_their_order_below_an_embedding_without_gradient(network, monkeypatch, weights):
+    network, embedding = network(dlcl_weights=weights), torch.randn(3, 4, WIDTH, dtype=torch.float64)
+
+    def gradients() -> list[torch.Tensor]:
+        return list(torch.autograd.grad(run(network, embedding).sin().sum(), list(network.parameters())))
+
+    found = gradients()
+    monkeypatch.setattr(dlcl, "_sum_in_one_buffer", dlcl._plain_sum)
+    torch.testing.assert_close(found, gradients())
 
 
 def test_gradient_of_the_weights_is_lower_triangular(network):
@@ -84,16 +96,16 @@ def test_second_backward_is_refused(network):
 
 
 def test_backward_from_the_middle_of_the_stack_is_refused(network):
-    next_input = network()["history"].begin()
+    next_input = network()["history"].new_pass()
     loss = next_input(torch.randn(2, 3, WIDTH, dtype=torch.float64)).sum()
     with pytest.raises(RuntimeError, match="must start from the stack's output"):
         loss.backward()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("combination", ["_buffered", "_stacked"])
+@pytest.mark.parametrize("combination", ["_sum_in_one_buffer", "_plain_sum"])
 def test_autocast_leaves_the_combination_in_the_type_of_its_input(network, monkeypatch, combination, device):
-    monkeypatch.setattr(history_module, "_buffered", getattr(history_module, combination))
+    monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
     network = network()
     network["layers"] = nn.ModuleList(nn.Identity() for _ in range(LAYERS))
     network, embedding = network.float().to(device), torch.randn(3, 4, WIDTH, device=device)
@@ -126,7 +138,7 @@ def test_initial_weights(tiny_config, variant):
 def test_embedding_has_no_norm(tiny_config, variant):
     history = layer_history(tiny_config(variant=variant, dlcl_weights="ones"), 2)
     embedding = torch.randn(2, WIDTH)
-    torch.testing.assert_close(history.begin()(embedding), embedding)
+    torch.testing.assert_close(history.new_pass()(embedding), embedding)
 
 
 # The special cases of W, Wang et al. 2019, figure 2.
@@ -136,10 +148,10 @@ def test_embedding_has_no_norm(tiny_config, variant):
 def encoders(tiny_config):
     """A pre-LN encoder and a DLCL encoder with the same weights and no LayerNorms on the history."""
     plain = AdminEncoder(tiny_config(variant="pre_ln")).eval()
-    dlcl = AdminEncoder(tiny_config(variant="dlcl_pre_ln", dlcl_normalize_history=False)).eval()
-    missing, unexpected = dlcl.load_state_dict(plain.state_dict(), strict=False)
+    combining = AdminEncoder(tiny_config(variant="dlcl_pre_ln", dlcl_normalize_history=False)).eval()
+    missing, unexpected = combining.load_state_dict(plain.state_dict(), strict=False)
     assert (missing, unexpected) == (["history.weight"], [])
-    return plain, dlcl
+    return plain, combining
 
 
 @torch.no_grad()
@@ -160,28 +172,28 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 0]])
 
 
 def test_identity_is_the_residual_network(encoders):
-    plain, dlcl = encoders
-    dlcl.history.weight.data = torch.eye(4)
-    torch.testing.assert_close(dlcl(IDS).last_hidden_state, plain(IDS).last_hidden_state)
+    plain, combining = encoders
+    combining.history.weight.data = torch.eye(4)
+    torch.testing.assert_close(combining(IDS).last_hidden_state, plain(IDS).last_hidden_state)
 
 
 def test_ones_are_the_dense_residual_network(encoders):
-    _, dlcl = encoders
-    dlcl.history.weight.data = torch.ones(4, 4).tril()
-    reads, writes = layer_outputs(dlcl, IDS)
+    _, combining = encoders
+    combining.history.weight.data = torch.ones(4, 4).tril()
+    reads, writes = layer_outputs(combining, IDS)
     assert len(reads) == len(writes) == 4
     for layer, read in enumerate(reads):
         torch.testing.assert_close(read, torch.stack(writes[: layer + 1]).sum(0))
 
 
 def test_last_row_is_transparent_attention(encoders):
-    plain, dlcl = encoders
+    plain, combining = encoders
     attention = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    dlcl.history.weight.data = torch.eye(4)
-    dlcl.history.weight.data[-1] = attention
+    combining.history.weight.data = torch.eye(4)
+    combining.history.weight.data[-1] = attention
     _, writes = layer_outputs(plain, IDS)
     expected = plain.layer_norm(torch.einsum("k,k...->...", attention, torch.stack(writes)))
-    torch.testing.assert_close(dlcl(IDS).last_hidden_state, expected)
+    torch.testing.assert_close(combining(IDS).last_hidden_state, expected)
 
 
 def saved_bytes(encoder: AdminEncoder, ids: torch.Tensor) -> int:
@@ -206,5 +218,5 @@ def test_memory_of_thirty_layers(tiny_config, variant):
     fields = {"encoder_layers": 30, "encoder_ffn_dim": 64, "dropout": 0.1}
     ids = torch.randint(2, 90, (4, 16))
     plain = saved_bytes(AdminEncoder(tiny_config(variant="pre_ln", **fields)).train(), ids)
-    dlcl = saved_bytes(AdminEncoder(tiny_config(variant=variant, **fields)).train(), ids)
-    assert dlcl <= 1.2 * plain
+    combining = saved_bytes(AdminEncoder(tiny_config(variant=variant, **fields)).train(), ids)
+    assert combining <= 1.2 * plain

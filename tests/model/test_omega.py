@@ -2,7 +2,8 @@
 
 import pytest
 
-from admin_nmt.model.omega import count_sublayers, deepnorm_alpha, deepnorm_beta, initial_omega
+from admin_nmt.model.omega import deepnorm_alpha, deepnorm_beta, initial_omega
+from admin_nmt.model.sublayers import count_sublayers
 
 # ω of encoder and decoder (admin-torch), then α and β of encoder and decoder (DeepNet, table 1 and its formulas).
 GOLDEN = {

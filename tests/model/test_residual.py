@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import layer_norm
 
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.model.omega import sublayer_names
 from admin_nmt.model.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
+from admin_nmt.model.sublayers import omega_keys, sublayer_names
 
 BLOCKS = {
     "post_ln": PostNorm,
@@ -83,6 +83,14 @@ def test_skip_connection_keeps_its_type_beside_half_precision(block):
     x = torch.randn(2, 16)
     for variant in ("admin", "pre_ln", "post_ln"):
         assert block(variant)(x, lambda y: y.bfloat16()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_omega_is_where_the_table_says(tiny_model, variant):
+    model = tiny_model(variant=variant)
+    keys = omega_keys(model.config)
+    assert sorted(keys.values()) == sorted(name for name in model.state_dict() if name.endswith(".omega"))
+    assert list(keys) == (sublayer_names(model.config) if keys else [])
 
 
 def test_trained_omega_leaves_out_the_first_sublayer_of_each_stack(tiny_model):

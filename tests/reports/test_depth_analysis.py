@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli.app import app
-from admin_nmt.profiling import profile_omega, residual_blocks
+from admin_nmt.profiling import profile_omega
 from admin_nmt.reports import depth_report
 from admin_nmt.reports.depth_analysis import branch_deviations, dependencies, output_change, perturbed, updated
 
@@ -35,7 +35,7 @@ def test_a_post_norm_chain(new_model, batch, variant):
         profile_omega(model, batch)
     deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
     for name in STACKS:
-        blocks = residual_blocks(getattr(model.model, name))
+        blocks = getattr(model.model, name).residual_blocks()
         shares, skip = [1.0], deviations[name][0] ** 2
         for block, deviation in zip(blocks, deviations[name][1:], strict=True):
             omega = float(block.omega[0]) if variant != "post_ln" else 1.0
@@ -67,7 +67,7 @@ def test_branch_deviations_ignore_padding(new_model, batch):
     states = (x + encoder.embed_positions(x, batch["attention_mask"]))[batch["attention_mask"].bool()]
     measured = branch_deviations(model, batch)["encoder"]
     assert measured[0] == pytest.approx(states.double().std(correction=0).item())
-    assert len(measured) == 1 + len(residual_blocks(encoder))
+    assert len(measured) == 1 + len(encoder.residual_blocks())
 
 
 @pytest.mark.parametrize("variant", ["pre_ln", "post_ln"])

@@ -97,9 +97,18 @@ def test_takes_other_weights(ranks):
 def test_refuses_weights_of_another_model(tiny_model):
     model = tiny_model()
     weights = {
-        name: weight for name, weight in model.named_parameters() if not name.endswith("encoder.layers.0.fc1.bias")
+        name: weight for name, weight in model.state_dict().items() if not name.endswith("encoder.layers.0.fc1.bias")
     }
     with pytest.raises(ValueError, match=r"encoder\.layers\.0\.fc1\.bias is missing among the weights"):
+        load_weights(model, weights)
+
+
+def test_refuses_weights_without_omega(tiny_model):
+    """A constant ω is a buffer, not a parameter: the model would keep its own and translate otherwise."""
+    model = tiny_model(variant="admin")
+    missing = "model.decoder.layers.1.ffn_residual.omega"
+    weights = {name: weight for name, weight in model.state_dict().items() if name != missing}
+    with pytest.raises(ValueError, match=f"{missing} is missing among the weights"):
         load_weights(model, weights)
 
 

@@ -1,0 +1,47 @@
+"""The shape of a model: which sublayers its stacks have, in the order in which they run, and what they are called."""
+
+from typing import Literal
+
+from .configuration_admin import AdminConfig
+
+Stack = Literal["encoder", "decoder"]
+# The sublayers of a layer in the order in which they run: `AdminLayer.sublayers` and whoever has no model reads this.
+SUBLAYERS: dict[Stack, tuple[str, ...]] = {
+    "encoder": ("self_attn", "ffn"),
+    "decoder": ("self_attn", "encoder_attn", "ffn"),
+}
+# fairseq, and after it every stock class of transformers, names the LayerNorms after their sublayers, all but the last.
+NORM_NAMES = {
+    f"{'final' if name == 'ffn' else name}_layer_norm": f"{name}_residual.layer_norm" for name in SUBLAYERS["decoder"]
+}
+
+
+def count_layers(config: AdminConfig, stack: Stack) -> int:
+    """N of the encoder, M of the decoder."""
+    return config.encoder_layers if stack == "encoder" else config.decoder_layers
+
+
+def count_sublayers(config: AdminConfig, stack: Stack) -> int:
+    """n of a stack: two sublayers in an encoder layer, three in a decoder layer."""
+    return len(SUBLAYERS[stack]) * count_layers(config, stack)
+
+
+def sublayer_names(config: AdminConfig) -> list[str]:
+    """All sublayers of a model in the order in which they run, under names such as `encoder 0 self_attn`."""
+    return [
+        f"{stack} {layer} {sublayer}"
+        for stack, sublayers in SUBLAYERS.items()
+        for layer in range(count_layers(config, stack))
+        for sublayer in sublayers
+    ]
+
+
+def omega_keys(config: AdminConfig) -> dict[str, str]:
+    """Where the state dict of a translation model holds ω of each sublayer, in the order of [`sublayer_names`]."""
+    if not config.has_omega:
+        return {}
+    keys = {}
+    for name in sublayer_names(config):
+        stack, layer, sublayer = name.split()
+        keys[name] = f"model.{stack}.layers.{layer}.{sublayer}_residual.omega"
+    return keys
