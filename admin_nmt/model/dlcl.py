@@ -82,21 +82,15 @@ class NoHistory(nn.Module):
 class LayerHistory(nn.Module):
     """W_k^{l+1} of a stack of L layers, a lower-triangular (L+1)×(L+1) matrix, with the LayerNorms of the history.
 
-    The input of layer l+1 is, in Wang et al. 2019,
-
-        Σ_{k≤l} W_k^{l+1} LN_k(y_k)         of pre-LN, eq. 8;
-        LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k)     of post-LN, eq. 9.
-
-    y_0 has no LayerNorm in either. Rows start as the average 1/(l+1). Special cases (fig. 2): the residual network has
-    ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns the last
-    row.
+    y_0 has no LayerNorm. Rows start as the average 1/(l+1). Special cases (Wang et al. 2019, fig. 2): the residual
+    network has ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns
+    the last row.
     """
 
     def __init__(self, config: AdminConfig, layers: int):
         super().__init__()
         self.kind = config.dlcl_weights
         self.layers = layers
-        self.normalizes_before = config.normalizes_before
         weight = self.initial_weight()
         self.weight = nn.Parameter(weight) if self.kind == "learned" else nn.Buffer(weight)
         self.layer_norms = nn.ModuleList(
@@ -117,14 +111,24 @@ class LayerHistory(nn.Module):
         """Return the function that maps y_0, y_1, … in turn to the next layer's input, for one forward pass."""
         weighted_sum = (_plain_sum if torch.compiler.is_compiling() else _sum_in_one_buffer)(self.weight)
         rows = iter(range(len(self.weight)))
+        return lambda y: self.next_input(y, next(rows), weighted_sum)
 
-        def next_input(y: Tensor) -> Tensor:
-            row = next(rows)
-            if self.normalizes_before:
-                return weighted_sum(self.normalize(y, row), row)
-            return self.normalize(weighted_sum(y, row), row)
+    def next_input(self, y: Tensor, row: int, weighted_sum: WeightedSum) -> Tensor:
+        raise NotImplementedError  # each form of DLCL has its own
 
-        return next_input
+
+class PreNormHistory(LayerHistory):
+    """Input of layer l+1 = Σ_{k≤l} W_k^{l+1} LN_k(y_k), Wang et al. 2019, eq. 8."""
+
+    def next_input(self, y: Tensor, row: int, weighted_sum: WeightedSum) -> Tensor:
+        return weighted_sum(self.normalize(y, row), row)
+
+
+class PostNormHistory(LayerHistory):
+    """Input of layer l+1 = LN_{l+1}(Σ_{k≤l} W_k^{l+1} y_k), Wang et al. 2019, eq. 9."""
+
+    def next_input(self, y: Tensor, row: int, weighted_sum: WeightedSum) -> Tensor:
+        return self.normalize(weighted_sum(y, row), row)
 
 
 def _plain_sum(weight: Tensor) -> WeightedSum:
@@ -157,4 +161,6 @@ def _sum_in_one_buffer(weight: Tensor) -> WeightedSum:
 
 def layer_history(config: AdminConfig, layers: int) -> NoHistory | LayerHistory:
     """The history that `config.variant` names, for a stack of `layers` layers."""
-    return LayerHistory(config, layers) if config.has_history else NoHistory()
+    if not config.has_history:
+        return NoHistory()
+    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)

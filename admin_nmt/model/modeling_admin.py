@@ -383,6 +383,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     """The translation model: [`AdminModel`] with an output layer, tied to the target embeddings by default."""
 
     _tied_weights_keys: ClassVar = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+    accepts_loss_kwargs = True  # the Trainer counts the target tokens of an update: num_items_in_batch
 
     def __init__(self, config: AdminConfig):
         super().__init__(config)
@@ -421,8 +422,8 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             logits[..., self.excluded_token] = NEVER
         return logits
 
-    def compute_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
-        """The training loss, divided by the number of target tokens of the whole global batch, and the summed NLL."""
+    def smoothed_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
+        """The training loss, divided by the target tokens of the update, and the summed NLL."""
         loss, nll = chunked_label_smoothed_nll(
             states, self.lm_head.weight, labels, self.config.label_smoothing, self.excluded_token
         )
@@ -469,7 +470,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         )
         loss = nll = logits = None
         if labels is not None and self.training:
-            loss, nll = self.compute_loss(outputs.last_hidden_state, labels, num_items_in_batch)
+            loss, nll = self.smoothed_loss(outputs.last_hidden_state, labels, num_items_in_batch)
         else:
             logits = self.compute_logits(outputs.last_hidden_state)
         if labels is not None and not self.training:
