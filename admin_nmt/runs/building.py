@@ -62,9 +62,16 @@ def _check_lengths(prepared: Prepared, positions: int) -> None:
 
 
 def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
-    """The section `training`, on the devices of this machine."""
+    """The section `training`, on the devices of this machine.
+
+    Raises:
+        ValueError: fields of it contradict each other.
+    """
     settings: dict[str, Any] = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
-    return AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
+    try:
+        return AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
+    except ValueError as error:
+        raise ValueError(f"training: {error}") from error
 
 
 def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:

@@ -28,6 +28,7 @@ _TrainingCorpus: Any = section_of(load_parallel, Treatment, only=(*CORPUS_FIELDS
 # Of what every configuration of transformers has, dtype alone makes sense here; ω is measured by the run itself.
 _Model: Any = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
 _Training: Any = section_of(AdminTrainingArguments, without=["output_dir"])
+SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
 class CleaningSection(_Cleaning):
@@ -197,8 +198,17 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_selection(self) -> Self:
-        """Whether early stopping and averaging find what they need."""
+        """Whether evaluations, early stopping and averaging find what they need."""
         training, average_last = self.training, self.evaluation.average_last
+        if training.eval_strategy != "no" and self.data.valid is None and self.data.builtin is None:
+            raise ValueError(
+                f"training.eval_strategy is {training.eval_strategy!r}, which needs data.valid; name its files, or "
+                "leave eval_strategy out"
+            )
+        metric = training.metric_for_best_model
+        if metric is not None and metric.removeprefix("eval_") not in SCORES:
+            known = ", ".join(f"eval_{name}" for name in SCORES)
+            raise ValueError(f"training.metric_for_best_model is {metric!r}; choose one of {known}")
         if training.early_stopping_patience is not None and not training.metric_for_best_model:
             raise ValueError("training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
         needed, limit = average_last + training.load_best_model_at_end, training.save_total_limit

@@ -157,6 +157,16 @@ WRONG = [
     ("model.variant", "foo", "model.variant: 'foo' is not one of post_ln, admin, "),
     ("model.vocab_size", 300, "model.vocab_size is that of the tokenizer; set tokenizer.vocab_size instead"),
     ("training.early_stopping_patience", 3, "training.early_stopping_patience needs metric_for_best_model, such as "),
+    (
+        "training.eval_strategy",
+        "steps",
+        "training.eval_strategy is 'steps', which needs data.valid; name its files, or ",
+    ),
+    (
+        "training.metric_for_best_model",
+        "eval_blue",
+        "training.metric_for_best_model is 'eval_blue'; choose one of eval_l",
+    ),
     ("training.save_total_limit", 2, "training.save_total_limit 2 deletes checkpoints that evaluation.average_last 3 "),
 ]
 
