@@ -212,7 +212,7 @@ def synthesize(
         --method sampling --output runs/back-translated.tsv
     admin-nmt synthesize runs/teacher/standard --input train.en.gz --generates target \\
         --output runs/distilled.tsv
-    accelerate launch --num_processes 2 -m admin_nmt synthesize ...
+    accelerate launch --multi_gpu --num_processes 2 -m admin_nmt synthesize ...
     """
     if not output.endswith(".tsv"):
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")

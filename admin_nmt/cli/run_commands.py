@@ -21,7 +21,7 @@ def train(ctx: typer.Context, recipe: RecipeFile) -> None:
     \b
     admin-nmt train phrasebook
     admin-nmt train mine.yaml --training.max_steps 100 --output_dir runs/try
-    accelerate launch --num_processes 2 -m admin_nmt train mine.yaml
+    accelerate launch --multi_gpu --num_processes 2 -m admin_nmt train mine.yaml
     """
     path = find_file(recipe, "recipes")
 

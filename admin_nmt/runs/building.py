@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, EarlyStoppingCallback, set_seed
+from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
@@ -65,13 +66,19 @@ def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
     """The section `training`, on the devices of this machine.
 
     Raises:
-        ValueError: fields of it contradict each other.
+        ValueError: fields of it contradict each other, or what it reports to is not installed.
     """
     settings: dict[str, Any] = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
     try:
-        return AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
+        args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
     except ValueError as error:
         raise ValueError(f"training: {error}") from error
+    try:
+        for callback in get_reporting_integration_callbacks(args.report_to):
+            callback()
+    except RuntimeError as error:  # what is not installed, told here and not after hours of preparation
+        raise ValueError(f"training.report_to: {error}") from error
+    return args
 
 
 def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:

@@ -13,6 +13,7 @@ from admin_nmt.cli import bundled as module
 from admin_nmt.cli.app import app
 from admin_nmt.cli.bundled import bundled, find_file, summary
 from admin_nmt.runs.grids import load_grid
+from admin_nmt.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,3 +89,8 @@ def test_a_wheel_alone_trains_the_quickstart(tmp_path):
     run = tmp_path / "empty" / "runs" / "phrasebook"
     assert '"commit": null' in (run / "results.json").read_text()
     assert all((run / name / "README.md").exists() for name in ("standard", "final"))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "training" / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_recipe_reports_to_what_may_not_be_installed(path):
+    assert load_recipe(path).training.report_to in (None, "none")
