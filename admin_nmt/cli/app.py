@@ -6,6 +6,7 @@ Results, and the steps of train and prepare, go to stdout, bars and other messag
 The commands import the library when they run, so that help and usage errors come at once.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -56,6 +57,9 @@ def settings(show_version: Annotated[bool, typer.Option("--version", help="Print
     if show_version:
         print(version("admin_nmt"))
         raise typer.Exit()
+    # transformers imports torchao wherever it is installed, and that warns of kernels for other processors.
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 ON_RECIPES: list[Callable[..., None]] = [

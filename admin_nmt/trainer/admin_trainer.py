@@ -109,7 +109,7 @@ class AdminTrainer(ShardingTrainer):
                 self.measure_omega()
         elif hasattr(config, "omega_profiled") and self.resumed_from.is_dir():
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
-            saved, _ = PreTrainedConfig.get_config_dict(self.resumed_from)
+            saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
