@@ -3,14 +3,17 @@
 The examples of training/README.md run as they stand there.
 """
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import randomised
 from datasets import Dataset
-from test_fine_tuning import FOLDER, example
+from test_fine_tuning import FOLDER, ROOT, example
 from toy import random_texts, text_pairs, toy_tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -171,3 +174,14 @@ def test_torchao_rounds_to_8_bits(model_folder, capsys):
     model = run(f"torchao, {HERE}", model_folder, {})["model"]
     assert capsys.readouterr().out.startswith("[")  # a list of one translation
     assert 0 < rounding_error(model, model_folder) < 0.1
+
+
+@pytest.mark.slow
+def test_commands_say_nothing_of_torchao(folders):
+    """transformers imports it wherever it is installed, and it warns while it is imported."""
+    pytest.importorskip("torchao")
+    command = [sys.executable, "-m", "admin_nmt", "translate", str(folders / "final"), "--text", "Ba do."]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
