@@ -12,7 +12,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, 
 from ..data.tokenizing import pair_lengths, tokenizer_state
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
-from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -37,7 +37,7 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     check_tokenizer(target, model.config, target=True)
     if start is not None:
         _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
-    for checkpoint in complete_checkpoints(recipe.output_dir)[-1:]:
+    for checkpoint in whole_checkpoints(reversed(complete_checkpoints(recipe.output_dir)))[0]:
         _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
     return model
 

@@ -10,7 +10,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from ..distributed import print_once, start_processes
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
-from ..trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
+from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from .building import build_trainer, training_arguments
 from .claim import claim_folder
@@ -79,22 +79,22 @@ def introduce(trainer: AdminTrainer, folder: Path) -> None:
 
 
 def train(trainer: AdminTrainer, folder: Path) -> None:
-    """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
-    checkpoints = complete_checkpoints(folder)
-    if checkpoints:
-        print_once(f"      continuing from {checkpoints[-1]}")
-        if trainer.is_world_process_zero():
-            settle_best_checkpoint(checkpoints[-1])
-        trainer.accelerator.wait_for_everyone()
+    """Train to the end, from the newest whole checkpoint if there is one; the curve is drawn even if the run stops."""
+    checkpoint = newest_whole_checkpoint(folder)
+    if checkpoint is not None:
+        print_once(f"      continuing from {checkpoint}")
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoints[-1]) if checkpoints else None)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
         if trainer.is_world_process_zero():
             plot_curve(trainer.state.log_history, folder / "curve.png")
 
 
 def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
-    """Choose the weights, export and score them, and leave the results and the cards."""
+    """Choose the weights, export and score them, and leave the cards and the results.
+
+    results.json says that the run has ended, so it is written last: the same command then finishes what was cut off.
+    """
     folder = Path(recipe.output_dir)
     results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
     print_once(
@@ -114,6 +114,6 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     print_once(f"[5/5] test set, beam search with {standard}")
     results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1])
     if trainer.is_world_process_zero():
+        write_cards(folder, results)
         write_results(folder, results)
-        write_cards(folder)
     print_once(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')
