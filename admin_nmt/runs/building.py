@@ -62,6 +62,15 @@ def _check_lengths(prepared: Prepared, positions: int) -> None:
                 )
 
 
+def _check_beams(recipe: Recipe, args: AdminTrainingArguments, vocabulary: int) -> None:
+    searches = {"evaluation.num_beams": recipe.evaluation.num_beams}
+    if args.eval_strategy != "no" and args.eval_bleu:
+        searches["training.generation_num_beams"] = args.generation_num_beams or 1
+    for name, beams in searches.items():
+        if beams > vocabulary:
+            raise ValueError(f"{name} is {beams}, and the vocabulary has {vocabulary} tokens; lower it")
+
+
 def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
     """The section `training`, on the devices of this machine.
 
@@ -88,6 +97,7 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     set_seed(args.seed)
     model = build_model(recipe, prepared)
     _check_lengths(prepared, model.config.max_position_embeddings)
+    _check_beams(recipe, args, len(prepared.target_tokenizer))
     kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
     return kind(
         model,

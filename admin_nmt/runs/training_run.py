@@ -17,7 +17,7 @@ from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import divergence_facts, omega_facts, results_or_none, run_facts, write_results
+from .results import divergence_facts, model_facts, omega_facts, results_or_none, run_facts, write_results
 
 
 class ReportOmega(TrainerCallback):
@@ -103,8 +103,9 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results["search"] = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
     results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
-    # ω may be trained: that of the weights which were chosen counts.
-    results["omega"] = omega_facts(trainer.accelerator.unwrap_model(trainer.model))
+    # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    results |= {"model": model_facts(model), "omega": omega_facts(model)}
     print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")
     print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
