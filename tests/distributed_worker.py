@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import torch
-from toy import StopAfter, even_budget, poison, random_ids
+from toy import SaveAfter, StopAfter, even_budget, poison, random_ids
 from transformers import TrainerCallback
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
@@ -80,12 +80,17 @@ def save_a_checkpoint(folder: Path, accumulation: int) -> Path:
 
 
 def interrupt_and_resume(folder: Path, update: int) -> tuple[dict, dict]:
-    """Weights of a straight run, and of one that was interrupted after an update."""
+    """Weights of a straight run, and of one that goes on from an update, because its last checkpoint is damaged."""
     straight = new_trainer(folder, 0.1, 1)
     straight.train()
-    new_trainer(folder, 0.1, 1, StopAfter(update)).train()
+    stopped = new_trainer(folder, 0.1, 1, SaveAfter(update), StopAfter(update + 1))
+    stopped.train()
+    if rank_and_size()[0] == 0:
+        (folder / f"checkpoint-{update + 1}" / "rng_state_1.pth").write_bytes(b"damaged")
+    stopped.accelerator.wait_for_everyone()
     resumed = new_trainer(folder, 0.1, 1)
     resumed.train(resume_from_checkpoint=True)
+    assert resumed.resumed_from == folder / f"checkpoint-{update}"
     return whole_weights(straight.model, keep=True), whole_weights(resumed.model, keep=True)
 
 

@@ -111,6 +111,17 @@ class KilledAfter:
         return [self.rewrite(line) for line in lines]
 
 
+class SaveAfter(TrainerCallback):
+    """Saves a checkpoint after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.update:
+            control.should_save = True
+
+
 class StopAfter(TrainerCallback):
     """Saves a checkpoint after an update and stops the run there."""
 

@@ -140,13 +140,16 @@ def average(
     from ..files import new_folder
     from ..folders.model_folder import load_model
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
-    from ..trainer.checkpoints import complete_checkpoints
+    from ..trainer.checkpoints import damaged_weights, last_whole_weights
 
     quiet()
     if last is not None:
-        run, checkpoints = checkpoints[0], complete_checkpoints(checkpoints[0])[-last:]
+        run, checkpoints = checkpoints[0], last_whole_weights(checkpoints[0], last)
         if len(checkpoints) < last:
             raise ValueError(f"{run}: has {len(checkpoints)} complete checkpoints, not {last}; lower --last")
+    for checkpoint in checkpoints:
+        if fault := damaged_weights(checkpoint):
+            raise ValueError(f"{checkpoint}: {fault}; leave out this checkpoint")
     with new_folder(out) as temporary:
         model = load_model(checkpoints[-1])
         model.load_state_dict(average_checkpoints(checkpoints), strict=False)

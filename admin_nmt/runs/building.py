@@ -12,7 +12,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, 
 from ..data.tokenizing import pair_lengths, tokenizer_state
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
-from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -37,7 +37,7 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     check_tokenizer(target, model.config, target=True)
     if start is not None:
         _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
-    for checkpoint in complete_checkpoints(recipe.output_dir)[-1:]:
+    for checkpoint in whole_checkpoints(reversed(complete_checkpoints(recipe.output_dir)))[0]:
         _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
     return model
 
@@ -60,6 +60,15 @@ def _check_lengths(prepared: Prepared, positions: int) -> None:
                     f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
                     f"{positions}; raise that, or lower data.max_length for training sentences"
                 )
+
+
+def _check_beams(recipe: Recipe, args: AdminTrainingArguments, vocabulary: int) -> None:
+    searches = {"evaluation.num_beams": recipe.evaluation.num_beams}
+    if args.eval_strategy != "no" and args.eval_bleu:
+        searches["training.generation_num_beams"] = args.generation_num_beams or 1
+    for name, beams in searches.items():
+        if beams > vocabulary:
+            raise ValueError(f"{name} is {beams}, and the vocabulary has {vocabulary} tokens; lower it")
 
 
 def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
@@ -88,6 +97,7 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     set_seed(args.seed)
     model = build_model(recipe, prepared)
     _check_lengths(prepared, model.config.max_position_embeddings)
+    _check_beams(recipe, args, len(prepared.target_tokenizer))
     kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
     return kind(
         model,

@@ -61,31 +61,35 @@ class RequiredFacts(dict[str, Any]):
         return value
 
 
-def read_facts(run: Path) -> RequiredFacts:
+def read_facts(run: Path, results: Mapping[str, Any] | None = None) -> RequiredFacts:
     """The facts of a finished run.
+
+    Args:
+        results: what will be in results.json; default: what is there.
 
     Raises:
         ValueError: results.json is absent or damaged, or the run diverged.
     """
-    facts = RequiredFacts(load_results(run), run / FILE)
+    facts = RequiredFacts(load_results(run) if results is None else results, run / FILE)
     if diverged := facts.get("diverged"):
         reason = str(diverged["reason"]).rstrip(".")
         raise ValueError(f"{run}: has no model to describe, it diverged at update {diverged['update']} ({reason})")
     return facts
 
 
-def render_card(run: Path, folder: Path, repo_id: str | None = None) -> str:
+def render_card(run: Path, folder: Path, repo_id: str | None = None, results: Mapping[str, Any] | None = None) -> str:
     """The card, README.md, of one model of a run; the same facts give the same text.
 
     Args:
         run: the folder of results.json.
         folder: `standard`, the stock model, or `final`, the model as trained; only the name is looked at.
         repo_id: where the stock model is published; default: what the recipe says, else USER and the run's name.
+        results: as for [`read_facts`].
 
     Raises:
         ValueError: a fact is missing, or the run has no such model.
     """
-    facts, unfolded = read_facts(Path(run)), Path(folder).name == UNFOLDED
+    facts, unfolded = read_facts(Path(run), results), Path(folder).name == UNFOLDED
     if Path(folder).name not in (STANDARD, UNFOLDED):
         raise ValueError(f"{folder}: a card describes {STANDARD}/ or {UNFOLDED}/ of a run; give one of them")
     refused = facts["export"].get("refused")
@@ -119,11 +123,12 @@ def render_card(run: Path, folder: Path, repo_id: str | None = None) -> str:
     return str(card).rstrip() + "\n"
 
 
-def write_card(run: Path, folder: Path, repo_id: str | None = None) -> Path:
+def write_card(run: Path, folder: Path, repo_id: str | None = None, results: Mapping[str, Any] | None = None) -> Path:
     """Write README.md and its pictures into the folder of a model; all are complete, or nothing changes.
 
     Args:
         repo_id: as for [`render_card`].
+        results: as for [`read_facts`].
 
     Returns:
         The path of README.md.
@@ -132,7 +137,7 @@ def write_card(run: Path, folder: Path, repo_id: str | None = None) -> Path:
         ValueError: a fact, the run's curve.png or matplotlib is missing.
     """
     run, folder = Path(run), Path(folder)
-    text, omega = render_card(run, folder, repo_id), read_facts(run).get("omega")
+    text, omega = render_card(run, folder, repo_id, results), read_facts(run, results).get("omega")
     if not folder.is_dir():
         raise ValueError(f"{folder}: is no folder; give that of a model of the run")
     if not (run / CURVE).is_file():

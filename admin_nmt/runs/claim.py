@@ -1,6 +1,7 @@
 """A run's own folder: one process trains there at a time, and continues only from checkpoints of the same settings."""
 
 import reprlib
+import shutil
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,9 @@ from .recipe import Recipe
 FIXED_ON_RESUME = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
 rate, and its position in an epoch is one in the plan of batches that the other fields determine."""
+
+UNFINISHED = (".recipe.yaml-*", ".results.json-*", ".standard-*")
+"""Files and folders that a killed run was about to give their names."""
 
 PATHS = ("root", "cache_dir")
 """Fields of `data` that may change: they say where files are, not what is in them."""
@@ -44,6 +48,8 @@ def claim_folder(recipe: Recipe) -> None:
     if PartialState().is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
         _lock(folder)
+        for path in (path for pattern in UNFINISHED for path in folder.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if earlier != values:
             write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     PartialState().wait_for_everyone()

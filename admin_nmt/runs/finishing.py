@@ -17,7 +17,7 @@ from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
-from ..trainer.checkpoints import complete_checkpoints
+from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights
 from .cards import write_card
 from .recipe import Recipe
@@ -35,7 +35,7 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
     best = trainer.state.best_model_checkpoint
     kind = f"best checkpoint {Path(best).name}" if best and trainer.args.load_best_model_at_end else "last weights"
     candidates = {kind: evaluate(trainer)}
-    checkpoints = complete_checkpoints(trainer.args.output_dir)[-average_last:] if average_last > 1 else []
+    checkpoints = last_whole_weights(str(trainer.args.output_dir), average_last) if average_last > 1 else []
     if checkpoints:
         model = trainer.accelerator.unwrap_model(trainer.model)
         trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -44,6 +44,9 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
         kind = max(reversed(candidates), key=lambda name: merit(candidates[name]))
         if not kind.startswith("average"):
             model.load_state_dict(trained)
+    if trainer.is_world_process_zero():
+        shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
+    trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(folder))
     return {"kind": kind, "valid": candidates, "updates": trainer.state.global_step}
 
@@ -81,12 +84,13 @@ def export(folder: Path, target: Path) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
-def write_cards(run: Path) -> None:
-    """Write the cards of the run's models, or say which fact they lack."""
+def write_cards(run: Path, results: dict[str, Any]) -> None:
+    """Write the cards of the run's models from what its results.json will hold, or say which fact they lack."""
+    read_back = json.loads(json.dumps(results))  # as `admin-nmt card` will read it
     try:
         for folder in (run / "standard", run / "final"):
             if folder.is_dir():
-                write_card(run, folder)
+                write_card(run, folder, results=read_back)
     except ValueError as error:
         print_once(f"      no model card: {error}")
 
@@ -99,8 +103,9 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     started = time.perf_counter()
     translations = translator.translate(test["source"][:], progress=True)
     seconds = time.perf_counter() - started
-    for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
-        (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    if PartialState().is_main_process:
+        for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
+            (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)

@@ -5,6 +5,7 @@ The fields of `data.train` are parameters of `load_parallel` and fields of `Trea
 defaults are read from there; a section written out below holds what the run itself reads.
 """
 
+import math
 from pathlib import Path
 from typing import Any, Self
 
@@ -147,6 +148,13 @@ class EvaluationSection(Section):
     num_beams: int = Field(default=5, ge=1)
     length_penalty: int | float = 1.0
 
+    @field_validator("length_penalty")
+    @classmethod
+    def _check_penalty(cls, penalty: int | float) -> int | float:
+        if not math.isfinite(penalty):
+            raise ValueError(f"is {penalty}; give a finite number")
+        return penalty
+
 
 class CardSection(Section):
     """What only the author knows, for the model card.
@@ -209,8 +217,17 @@ class Recipe(Section):
         if metric is not None and metric.removeprefix("eval_") not in SCORES:
             known = ", ".join(f"eval_{name}" for name in SCORES)
             raise ValueError(f"training.metric_for_best_model is {metric!r}; choose one of {known}")
+        if metric is not None and metric.removeprefix("eval_") in ("bleu", "chrf") and not training.eval_bleu:
+            raise ValueError(f"training.metric_for_best_model is {metric!r}, which needs training.eval_bleu: true")
         if training.early_stopping_patience is not None and not training.metric_for_best_model:
             raise ValueError("training.early_stopping_patience needs metric_for_best_model, such as eval_bleu")
+        if training.early_stopping_patience is not None and training.eval_strategy == "no":
+            raise ValueError("training.early_stopping_patience needs evaluations; set training.eval_strategy")
+        if average_last > 1 and training.save_strategy == "no":
+            raise ValueError(
+                f"evaluation.average_last is {average_last}, and training.save_strategy 'no' leaves no checkpoints; "
+                "leave one of the two out"
+            )
         needed, limit = average_last + training.load_best_model_at_end, training.save_total_limit
         if limit is not None and limit < needed:
             raise ValueError(

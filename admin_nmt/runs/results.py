@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ConfigDict, ValidationError, create_model
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
@@ -17,6 +18,7 @@ from ..data.tokenizing import pair_lengths
 from ..files import write_text_whole
 from ..folding import omega_by_sublayer
 from ..profiling import omega_origin
+from ..schema.messages import sentence
 from ..trainer.divergence import DivergedError
 from ..trainer.fsdp import gather_shards
 from .preparation import Prepared
@@ -33,6 +35,39 @@ SHAPE = (
 )  # fmt: skip
 DEGENERATE = 0.1  # different translations of each different source, at most: the model hardly reads them
 SETTINGS = ("seed", "optimizer", "learning_rate", "warmup_steps", "max_tokens", "gradient_accumulation_steps")
+
+
+def _form(**fields: Any) -> Any:
+    """A mapping in which each field, where it is there and not null, is of this type; other fields may be anything."""
+    types: dict[str, Any] = {name: (kind | None, None) for name, kind in fields.items()}
+    return create_model("Form", __config__=ConfigDict(strict=True), **types)
+
+
+Number = int | float
+Mapping = dict[str, Any]
+SCORES = ("bleu", "chrf", "ter")
+COUNTS = ("updates", "target_tokens", "max_tokens", "gradient_accumulation_steps", "processes")
+MEASURES = ("minutes", "evaluation_minutes", "tokens_per_second", "peak_memory_gb", "warmup_steps")
+ResultsForm = _form(
+    status=str,
+    diverged=_form(update=int, reason=str),
+    recipe=_form(output_dir=str, languages=list[str], data=Mapping, tokenizer=Mapping, model=Mapping, card=Mapping),
+    data=_form(filters=dict[str, int], sizes=dict[str, int], longest=int),
+    model=_form(variant=str, **dict.fromkeys(("encoder_layers", "decoder_layers", "parameters"), int), config=Mapping),
+    omega=_form(origin=str, encoder=list[Number], decoder=list[Number]),
+    training=_form(**dict.fromkeys(COUNTS, int), **dict.fromkeys(MEASURES, Number), device=str),
+    versions=dict[str, str],
+    commit=str,
+    history=list[_form(step=int, nll=Number, eval_loss=Number, eval_bleu=Number)],  # type: ignore[misc]
+    search=Mapping,
+    chosen=_form(kind=str, valid=dict[str, dict[str, Number]]),
+    export=Mapping,
+    test=_form(**dict.fromkeys(SCORES, Number), **{f"{name}_signature": str for name in SCORES}),
+    test_sentences=int,
+    distinct_translations=Number,
+    decoding=Mapping,
+)
+"""What cards, tables and plots read of results.json."""
 
 
 def run_facts(recipe: Recipe, prepared: Prepared, trainer: AdminTrainer) -> dict[str, Any]:
@@ -145,10 +180,14 @@ def load_results(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file}: is missing, so the run has not finished, or this is no run")
     try:
         results = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: is no valid JSON ({error}); train the model anew") from error
     if not isinstance(results, dict):
         raise ValueError(f"{file}: is no JSON object; train the model anew")
+    try:
+        ResultsForm.model_validate(results)
+    except ValidationError as error:
+        raise ValueError(f"{file}: {sentence(error, results)}; train the model anew") from error
     return results
 
 

@@ -10,14 +10,14 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from ..distributed import print_once, start_processes
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
-from ..trainer.checkpoints import complete_checkpoints, settle_best_checkpoint
+from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from .building import build_trainer, training_arguments
 from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import divergence_facts, omega_facts, results_or_none, run_facts, write_results
+from .results import divergence_facts, model_facts, omega_facts, results_or_none, run_facts, write_results
 
 
 class ReportOmega(TrainerCallback):
@@ -79,22 +79,22 @@ def introduce(trainer: AdminTrainer, folder: Path) -> None:
 
 
 def train(trainer: AdminTrainer, folder: Path) -> None:
-    """Train to the end, from the last checkpoint if there is one; the curve is drawn even if the run stops early."""
-    checkpoints = complete_checkpoints(folder)
-    if checkpoints:
-        print_once(f"      continuing from {checkpoints[-1]}")
-        if trainer.is_world_process_zero():
-            settle_best_checkpoint(checkpoints[-1])
-        trainer.accelerator.wait_for_everyone()
+    """Train to the end, from the newest whole checkpoint if there is one; the curve is drawn even if the run stops."""
+    checkpoint = newest_whole_checkpoint(folder)
+    if checkpoint is not None:
+        print_once(f"      continuing from {checkpoint}")
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoints[-1]) if checkpoints else None)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
         if trainer.is_world_process_zero():
             plot_curve(trainer.state.log_history, folder / "curve.png")
 
 
 def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
-    """Choose the weights, export and score them, and leave the results and the cards."""
+    """Choose the weights, export and score them, and leave the cards and the results.
+
+    results.json says that the run has ended, so it is written last: the same command then finishes what was cut off.
+    """
     folder = Path(recipe.output_dir)
     results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
     print_once(
@@ -103,8 +103,9 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results["search"] = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
     results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
-    # ω may be trained: that of the weights which were chosen counts.
-    results["omega"] = omega_facts(trainer.accelerator.unwrap_model(trainer.model))
+    # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    results |= {"model": model_facts(model), "omega": omega_facts(model)}
     print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")
     print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
@@ -114,6 +115,6 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     print_once(f"[5/5] test set, beam search with {standard}")
     results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1])
     if trainer.is_world_process_zero():
+        write_cards(folder, results)
         write_results(folder, results)
-        write_cards(folder)
     print_once(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')

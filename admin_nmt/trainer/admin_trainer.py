@@ -15,7 +15,7 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
-from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_metrics
+from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
@@ -24,8 +24,16 @@ from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import AdminTrainingArguments, optimizer_settings
-from .callbacks import ModelFiles, SamplerEpoch, TokenMeter, draft_card
-from .checkpoints import check_position
+from .callbacks import (
+    BestInFolder,
+    LogBeforeSaving,
+    ModelFiles,
+    SamplerEpoch,
+    TokenMeter,
+    draft_card,
+    mean_training_loss,
+)
+from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoint
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
@@ -48,7 +56,8 @@ class AdminTrainer(ShardingTrainer):
 
     Raises:
         ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
-            By `train`, a checkpoint that stands elsewhere in the epoch than its number of updates would here.
+            By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
+            would here.
         DivergedError: by `train`, before an update that is not finite.
     """
 
@@ -90,6 +99,8 @@ class AdminTrainer(ShardingTrainer):
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
+        self.add_callback(LogBeforeSaving())
+        self.add_callback(BestInFolder())
         self.meter = TokenMeter()
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
@@ -98,20 +109,27 @@ class AdminTrainer(ShardingTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
 
-        That comes before the Trainer wraps the model for several processes.
+        That comes before the Trainer wraps the model for several processes. `train_loss` is that of the whole run.
+
+        Args:
+            resume_from_checkpoint: a checkpoint, which is refused if it is damaged, or True for the newest whole one
+                of `output_dir`; a warning says of each newer one what is wrong with it.
+            args: the other arguments of `Trainer.train`.
+            kwargs: likewise.
         """
         if self.args.device.type == "cpu":
             keep_freed_memory()
-        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, self.args.output_dir)
+        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         config = self.model.config
         if self.resumed_from is None:
             if needs_profiling(config):
                 self.measure_omega()
-        elif hasattr(config, "omega_profiled") and self.resumed_from.is_dir():
+        elif hasattr(config, "omega_profiled"):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
+        return output._replace(training_loss=output.metrics["train_loss"])
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
@@ -196,8 +214,15 @@ class AdminTrainer(ShardingTrainer):
         self.update_loss = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds the plain NLL per token, the target tokens and their number a second to the entries about training."""
-        super().log(logs | self.meter.read(self.accelerator) if "loss" in logs else logs, start_time)
+        """Adds the plain NLL per token, the target tokens and their number a second to the entries about training.
+
+        The mean loss of the whole run takes the place of the Trainer's, which is that since the last resume.
+        """
+        if "loss" in logs:
+            logs = logs | self.meter.read(self.accelerator)
+        if "train_loss" in logs:  # changed in place: `train` returns it too
+            logs["train_loss"] = mean_training_loss(self.state.log_history) or logs["train_loss"]
+        super().log(logs, start_time)
 
     def evaluate(
         self,
@@ -244,7 +269,18 @@ class AdminTrainer(ShardingTrainer):
             path.write_text(draft_card(self, **facts), encoding="utf-8")
 
 
-def checkpoint_to_resume(given: str | bool | None, output_dir: str | None) -> Path | None:
-    """The checkpoint from which `train` continues; True stands for the last one of a run, if there is one."""
-    found = get_last_checkpoint(output_dir) if given is True else given
-    return Path(found) if found else None
+def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | None:
+    """The checkpoint from which `train` continues, whole.
+
+    Raises:
+        ValueError: the one that was named is damaged, or True finds none.
+    """
+    if not given:
+        return None
+    if given is not True:
+        check_checkpoint(Path(given))
+        return Path(given)
+    found = newest_whole_checkpoint(output_dir)
+    if found is None:
+        raise ValueError(f"{output_dir}: holds no whole checkpoint; to begin anew, leave resume_from_checkpoint out")
+    return found

@@ -1,5 +1,6 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,11 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("max_tokens", "profile_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a positive number of tokens")
+        for name in ("generation_num_beams", "eval_bleu_sentences"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give a positive number, or leave it out")
+        if not math.isfinite(self.generation_length_penalty):
+            raise ValueError(f"generation_length_penalty is {self.generation_length_penalty}; give a finite number")
         for name in ("adversarial_weight", "adversarial_step", "adversarial_noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")

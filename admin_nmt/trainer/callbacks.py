@@ -3,7 +3,7 @@
 import shutil
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modelcard import TrainingSummary
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from ..data.batching import TokenBatchSampler
 from ..tokenization.byte_bpe import save_tokenizers
@@ -45,6 +45,44 @@ class SamplerEpoch(TrainerCallback):
     ) -> None:
         if self.sampler is not None:
             self.sampler.set_epoch(int(state.epoch))
+
+
+class LogBeforeSaving(TrainerCallback):
+    """Has a log entry written before each checkpoint and at the end.
+
+    What the Trainer and the meter have counted since the last entry is in no checkpoint, so a run that goes on would
+    miss it.
+    """
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        may_save = args.save_strategy == SaveStrategy.BEST and control.should_evaluate
+        control.should_log |= control.should_save or control.should_training_stop or may_save
+
+    on_epoch_end = on_step_end
+
+
+class BestInFolder(TrainerCallback):
+    """Looks for the best checkpoint of a run that goes on where the run is now: its folder may have been moved.
+
+    The Trainer would forget a checkpoint that is not where it was.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        best = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        if best.is_dir() or (state.best_global_step and args.load_best_model_at_end):
+            state.best_model_checkpoint = str(best)
+
+
+def mean_training_loss(history: Iterable[Mapping[str, float]]) -> float | None:
+    """Mean loss of all updates of a run, whatever interrupted it, from its log; None if that has no entry."""
+    total, updates = 0.0, 0
+    for row in history:
+        if "loss" in row:
+            total += row["loss"] * (row["step"] - updates)
+            updates = int(row["step"])
+    return total / updates if updates else None
 
 
 class TokenMeter:

@@ -1,46 +1,223 @@
-"""The checkpoints that a run has left in its folder."""
+"""The checkpoints that a run has left in its folder: which of them are whole, and which one to continue from.
 
+A checkpoint has a manifest, manifest.json, of the size and the checksum of each file. It is written last, when every
+process has written its files, and is compared with them before any of them is loaded.
+"""
+
+import hashlib
 import json
+import logging
 import math
 import re
 import shutil
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from transformers.trainer import TRAINER_STATE_NAME
+from safetensors import SafetensorError, safe_open
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from xxhash import xxh3_128
 
+from ..distributed import gather_objects, rank_and_size
 from ..files import write_text_whole
 
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
 TORCH_SAVE_FAILED = re.compile("inline_container|PytorchStreamWriter|iostream error")
+WEIGHTS = re.compile(r"(model|adapter_model|pytorch_model)[^/]*\.(safetensors|bin|index\.json)")
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoint folders of a run that were written to the end, earliest first; none if there is no such folder.
 
-    The Trainer writes its state last, so a folder without it, or with a part of it, was cut off in the middle.
+    The Trainer writes its state last, so a folder without it, or with a part of it, was cut off in the middle. Nothing
+    else is read: files that were damaged later are found by [`damage`].
     """
+    return [path for path in _checkpoint_folders(output_dir) if _is_json(path / TRAINER_STATE_NAME)]
+
+
+def _checkpoint_folders(output_dir: str | Path) -> list[Path]:
     steps = {}
     for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         number = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name)
-        if number and _is_json(path / TRAINER_STATE_NAME):
+        if number and path.is_dir():
             steps[int(number[1])] = path
     return [steps[step] for step in sorted(steps)]
 
 
-def settle_best_checkpoint(checkpoint: Path) -> None:
-    """Point a checkpoint's state to the best one beside it if the run was moved since; the Trainer would forget it."""
-    path = checkpoint / TRAINER_STATE_NAME
-    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    best = state.get("best_model_checkpoint")
-    if best is None or Path(best).is_dir():
-        return
-    moved = checkpoint.parent / Path(best).name
-    if moved.is_dir():
-        write_text_whole(path, json.dumps(state | {"best_model_checkpoint": str(moved)}, indent=2) + "\n")
+def write_manifest(checkpoint: Path) -> None:
+    """Leave the size and the checksum of each file in a checkpoint of which nothing else is to be written."""
+    left_out = (MANIFEST, TRAINING_ARGS_NAME)  # the latter is a pickle, which is never read
+    paths = [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name not in left_out]
+    files = {
+        path.relative_to(checkpoint).as_posix(): {"size": path.stat().st_size, "xxh3_128": checksum(path)}
+        for path in paths
+    }
+    write_text_whole(checkpoint / MANIFEST, json.dumps({"files": files}, indent=1) + "\n")
+
+
+def checksum(path: Path) -> str:
+    """XXH3 of a file, 128 bits in hexadecimal digits; a file that has not changed is read once by this process."""
+    facts = path.stat()
+    return _checksum(path.absolute(), facts.st_size, facts.st_mtime_ns)
+
+
+@cache
+def _checksum(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, xxh3_128).hexdigest()
+
+
+def damage(checkpoint: Path) -> str | None:
+    """Why training cannot continue from a checkpoint, naming the file; None if it can.
+
+    One without a manifest, of an earlier version, is taken if the files are there and none was cut off.
+    """
+    if not _is_json(checkpoint / TRAINER_STATE_NAME):
+        return f"{TRAINER_STATE_NAME} is missing or cut off"
+    return _damaged_files(checkpoint, re.compile(".*")) or _missing_state(checkpoint)
+
+
+def damaged_weights(checkpoint: Path) -> str | None:
+    """Why the weights of a checkpoint cannot be used, naming the file; None if they can. No other file is looked at."""
+    return _damaged_files(checkpoint, WEIGHTS)
+
+
+def _damaged_files(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
+    if not checkpoint.is_dir():
+        return "is missing"
+    try:
+        if not (checkpoint / MANIFEST).exists():
+            return _cut_off(checkpoint, wanted)
+        files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
+        faults = (_difference(checkpoint, name, **facts) for name, facts in files.items() if wanted.fullmatch(name))
+        return next((fault for fault in faults if fault), None)
+    except OSError as error:
+        return f"{Path(error.filename or checkpoint).name} cannot be read ({error.strerror})"
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return f"{MANIFEST} is damaged"
+
+
+def _difference(checkpoint: Path, name: str, size: int, xxh3_128: str) -> str | None:
+    """How a file differs from its entry in the manifest."""
+    path = checkpoint / name
+    if not path.is_file():
+        return f"{name} is missing"
+    if path.stat().st_size != size:
+        return f"{name} has {path.stat().st_size:,} bytes, and {size:,} were written"
+    return None if checksum(path) == xxh3_128 else f"{name} was changed after it was written"
+
+
+def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
+    """A file without its end, or missing weights: all that can be seen without a manifest, and without reading all."""
+    names = [path.name for path in sorted(checkpoint.iterdir()) if path.is_file() and wanted.fullmatch(path.name)]
+    if not any(WEIGHTS.fullmatch(name) for name in names) and not _of_deepspeed(checkpoint):
+        return "model.safetensors is missing"
+    for name in names:
+        if name.endswith((".pt", ".pth")) and not zipfile.is_zipfile(checkpoint / name):
+            return f"{name} is cut off"
+        if name.endswith(".safetensors"):
+            try:
+                with safe_open(checkpoint / name, framework="pt"):
+                    pass
+            except SafetensorError:
+                return f"{name} is cut off"
+    return None
+
+
+def _missing_state(checkpoint: Path) -> str | None:
+    """What the Trainer would begin anew without a word."""
+    if not _of_deepspeed(checkpoint):
+        for name in (OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state.pth"):
+            stem, end = name.split(".")
+            if not any(checkpoint.glob(f"{stem}*.{end}")):  # rng_state_0.pth of the first of several processes
+                return f"{name} is missing (was it saved with save_only_model?), so training cannot go on as it was"
+    return None
+
+
+def _of_deepspeed(checkpoint: Path) -> bool:
+    return any(checkpoint.glob("global_step*/"))
+
+
+def whole_checkpoints(
+    candidates: Iterable[Path], fault: Callable[[Path], str | None] = damage, count: int = 1
+) -> tuple[list[Path], list[str]]:
+    """The first `count` candidates without a fault, and a line for each that was skipped.
+
+    Every process calls it. The first looks at the files, and all get what it found.
+
+    Args:
+        fault: says what is wrong with a checkpoint, None if nothing is.
+    """
+    whole: list[Path] = []
+    told: list[str] = []
+    if rank_and_size()[0] == 0:
+        for checkpoint in candidates:
+            if len(whole) == count:
+                break
+            reason = fault(checkpoint)
+            if reason is None:
+                whole.append(checkpoint)
+            else:
+                told.append(f"{checkpoint} is skipped: {reason}")
+    return gather_objects((whole, told))[0]
+
+
+def newest_whole_checkpoint(output_dir: str | Path) -> Path | None:
+    """The checkpoint of a run to continue from, None if there is none; called by every process.
+
+    A warning says of each newer one why not, and of this one if it has no manifest.
+    """
+    whole, told = whole_checkpoints(reversed(_checkpoint_folders(output_dir)))
+    if whole and not (whole[0] / MANIFEST).exists():
+        told.append(f"{whole[0]} has no {MANIFEST}: only whether its files are complete was checked")
+    warn_once(told)
+    return whole[0] if whole else None
+
+
+def last_whole_weights(output_dir: str | Path, count: int) -> list[Path]:
+    """The last `count` checkpoints of a run whose weights are whole, earliest first; called by every process."""
+    whole, told = whole_checkpoints(reversed(complete_checkpoints(output_dir)), damaged_weights, count)
+    warn_once(told)
+    return whole[::-1]
+
+
+def best_whole_checkpoint(best: Path, scores: dict[int, float], greater_is_better: bool) -> Path | None:
+    """The best checkpoint of a run, or the next best where its weights are damaged; called by every process.
+
+    Args:
+        best: the one that training found.
+        scores: of the run's evaluations, by update.
+    """
+    ranked = sorted(scores, key=lambda step: scores[step], reverse=greater_is_better)
+    complete = complete_checkpoints(best.parent)
+    others = [best.with_name(f"{PREFIX_CHECKPOINT_DIR}-{step}") for step in ranked]
+    others = [path for path in others if path != best and path in complete]
+    whole, told = whole_checkpoints([best, *others], damaged_weights)
+    warn_once(told if whole else [*told, f"{best.parent}: no other checkpoint has a score; the last weights are kept"])
+    return whole[0] if whole else None
+
+
+def check_checkpoint(checkpoint: Path) -> None:
+    """Refuse a checkpoint that was named if training cannot continue from it; called by every process.
+
+    Raises:
+        ValueError: naming the file that is damaged.
+    """
+    fault = gather_objects(damage(checkpoint) if rank_and_size()[0] == 0 else None)[0]
+    if fault:
+        raise ValueError(f"{checkpoint}: {fault}; name another checkpoint, or True for the newest whole one")
+
+
+def warn_once(lines: Iterable[str]) -> None:
+    """Warnings of the first process alone."""
+    for line in lines if rank_and_size()[0] == 0 else ():
+        logger.warning(line)
 
 
 def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
@@ -63,6 +240,12 @@ def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
             f"{here:.2f} epochs: continue with the same training pairs, max_tokens and processes × "
             "gradient_accumulation_steps, or set ignore_data_skip to begin the epoch anew"
         )
+
+
+def clear_checkpoint(folder: Path) -> None:
+    """Take away what was left of a checkpoint that is written anew, its state first: without it, it does not count."""
+    (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -94,8 +277,8 @@ def checkpoint_being_written(folder: Path) -> Iterator[None]:
 
 
 def _is_json(path: Path) -> bool:
+    """Whether a file holds a JSON object."""
     try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError):
         return False
-    return True

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .checkpoints import checkpoint_being_written
+from .checkpoints import MANIFEST, best_whole_checkpoint, checkpoint_being_written, clear_checkpoint, write_manifest
 
 # As in transformers 5.23, without annotations.
 SIGNATURES = {
@@ -22,6 +22,8 @@ SIGNATURES = {
     "ignore_keys_for_eval, start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch)",
     "_get_grad_norm": "(self, model, grad_norm=None)",
     "_save_checkpoint": "(self, model, trial)",
+    "_save_rng_state": "(self, output_dir)",
+    "_push_from_checkpoint": "(self, checkpoint_folder)",
     "_save_optimizer_and_scheduler": "(self, output_dir)",
     "_load_optimizer_and_scheduler": "(self, checkpoint)",
     "_load_from_checkpoint": "(self, resume_from_checkpoint, model=None)",
@@ -72,9 +74,28 @@ class TrainerHooks(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """The callback `on_save` comes after the last file, and not at all if one could not be written."""
-        folder = Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            clear_checkpoint(folder)
+        self.accelerator.wait_for_everyone()
         with checkpoint_being_written(folder):
             super()._save_checkpoint(model, trial)
+            if self.args.should_save and not (folder / MANIFEST).exists():
+                write_manifest(folder)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Holds back the state of the Trainer, which is written next, until all processes have written their files.
+
+        So a checkpoint that has this state is complete, and the ones before it may be deleted.
+        """
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """A checkpoint that goes to the Hub takes its manifest with it."""
+        if self.args.should_save:
+            write_manifest(Path(checkpoint_folder))
+        super()._push_from_checkpoint(checkpoint_folder)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Under FSDP the Trainer writes a format that only FSDP reads; no callback and no argument changes that."""
@@ -98,9 +119,18 @@ class TrainerHooks(Seq2SeqTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self) -> None:
-        """As `_load_from_checkpoint`; the callback `on_train_end` comes too late, when this has failed."""
+        """The callback `on_train_end` comes too late: the Trainer has loaded damaged weights by then, or has failed.
+
+        Under FSDP it looks for FSDP's format, as in `_load_from_checkpoint`.
+        """
+        metric = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
+        scores = {row["step"]: row[metric] for row in self.state.log_history if metric in row}
+        best = best_whole_checkpoint(Path(self.state.best_model_checkpoint), scores, bool(self.args.greater_is_better))
+        self.state.best_model_checkpoint = None if best is None else str(best)
+        if best is None:
+            return
         if self.is_fsdp_enabled:
-            self.load_sharded_weights(self.state.best_model_checkpoint)
+            self.load_sharded_weights(str(best))
         else:
             super()._load_best_model()
 

@@ -167,6 +167,21 @@ def test_damaged_results(tmp_path, content):
         read_facts(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("junk", "sentence"),
+    [
+        ({"training": 3}, "training holds 3 where fields with values belong; train the model anew"),
+        ({"test": {"bleu": [1]}}, r"test\.bleu holds \[1\] where a number belongs"),
+        ({"history": {}}, "history holds {} where a list belongs"),
+        ({"recipe": {"languages": "en"}}, "recipe.languages holds 'en' where a list belongs"),
+    ],
+)
+def test_facts_of_wrong_types_are_one_sentence(make_run, junk, sentence):
+    run = make_run(lambda results: results.update(junk))
+    with pytest.raises(ValueError, match=rf"results\.json: {sentence}"):
+        render_card(run, run / "final")
+
+
 def test_no_results(tmp_path):
     with pytest.raises(ValueError, match=r"results\.json: is missing"):
         render_card(tmp_path, tmp_path / "standard")

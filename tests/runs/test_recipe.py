@@ -158,6 +158,11 @@ WRONG = [
     ("model.vocab_size", 300, "model.vocab_size is that of the tokenizer; set tokenizer.vocab_size instead"),
     ("training.early_stopping_patience", 3, "training.early_stopping_patience needs metric_for_best_model, such as "),
     (
+        "training",
+        {"early_stopping_patience": 3, "metric_for_best_model": "loss"},
+        "training.early_stopping_patience needs evaluations; set training.eval_strategy",
+    ),
+    (
         "training.eval_strategy",
         "steps",
         "training.eval_strategy is 'steps', which needs data.valid; name its files, or ",
@@ -167,6 +172,10 @@ WRONG = [
         "eval_blue",
         "training.metric_for_best_model is 'eval_blue'; choose one of eval_l",
     ),
+    ("training.metric_for_best_model", "bleu", "training.metric_for_best_model is 'bleu', which needs training.eval_b"),
+    ("training.save_strategy", "no", "evaluation.average_last is 3, and training.save_strategy 'no' leaves no check"),
+    ("evaluation.length_penalty", float("nan"), "evaluation.length_penalty is nan; give a finite number"),
+    ("evaluation.length_penalty", float("-inf"), "evaluation.length_penalty is -inf; give a finite number"),
     ("training.save_total_limit", 2, "training.save_total_limit 2 deletes checkpoints that evaluation.average_last 3 "),
 ]
 
@@ -174,6 +183,8 @@ WRONG = [
 @pytest.mark.parametrize(("name", "value", "sentence"), WRONG, ids=[f"{name}={value}" for name, value, _ in WRONG])
 def test_a_wrong_field_is_one_sentence(tmp_path, name, value, sentence):
     values: dict[str, Any] = {"output_dir": "run", "data": {"train": dict(CORPUS)}, "evaluation": {"average_last": 3}}
+    if name == "training.metric_for_best_model":
+        values["training"] = {"eval_bleu": False}
     *sections, last = name.split(".")
     place = values
     for section in sections:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toy import write_recipe
+from toy import Killed, write_recipe
 from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
@@ -70,6 +70,58 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
     options = ["--num-beams", "2", "--language", "de"]
     result = CliRunner().invoke(app, ["evaluate", str(folder / "standard"), *files, *options], catch_exceptions=False)
     assert json.loads(result.stdout)["bleu"] == json.loads((folder / "results.json").read_text())["test"]["bleu"]
+
+
+DATED = ("README.md", "results.json", "recipe.yaml", "training_args.bin", "trainer_state.json", "manifest.json")
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Every file of a run; without the content of those that hold times or the name of the folder."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: None if path.name in DATED else path.read_bytes() for name, path in files.items()}
+
+
+def facts_without_times(folder: Path) -> dict:
+    results = json.loads((folder / "results.json").read_text())
+    for row in results["history"]:
+        for name in [name for name in row if "second" in name or "runtime" in name]:
+            del row[name]
+    return {name: results[name] for name in ("status", "history", "chosen", "test", "model", "omega", "data")}
+
+
+def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(finished, recipe_file, tmp_path, monkeypatch):
+    """Killed twice after training; the same command goes on from the last checkpoint."""
+    folder = tmp_path / "run"
+
+    def kill(*args, **kwargs):
+        raise Killed
+
+    for step in ("average_checkpoints", "write_card"):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(f"admin_nmt.runs.finishing.{step}", kill)
+            train(recipe_file, "--output_dir", folder)
+        assert not (folder / "results.json").exists()
+    (folder / ".standard-x").mkdir()  # where SIGKILL leaves what an exception would have taken away
+    train(recipe_file, "--output_dir", folder)
+    assert contents(folder) == contents(finished[0])
+    assert facts_without_times(folder) == facts_without_times(finished[0])
+
+
+def test_a_run_shorter_than_a_log_interval_has_its_speed_and_its_card(recipe_file, tmp_path):
+    folder = tmp_path / "run"
+    steps = [text for name in ("max", "eval", "save") for text in (f"--training.{name}_steps", "2")]
+    train(recipe_file, "--output_dir", folder, *steps, "--training.logging_steps", "500")
+    training = json.loads((folder / "results.json").read_text())["training"]
+    assert training["updates"] == 2 and training["target_tokens"] > 0 and training["tokens_per_second"] > 0
+    assert (folder / "standard" / "README.md").exists()
+
+
+def test_a_beam_wider_than_the_vocabulary_is_told_before_training(recipe_file, tmp_path):
+    place = ["--output_dir", tmp_path / "run"]
+    for field in ("evaluation.num_beams", "training.generation_num_beams"):
+        refused = train(recipe_file, *place, f"--{field}", 600, code=1)
+        assert f"error: {field} is 600, and the vocabulary has 400 tokens" in refused.stderr
+        assert "[2/5]" not in refused.stdout
 
 
 def test_a_wrong_value_is_one_line(recipe_file, tmp_path):

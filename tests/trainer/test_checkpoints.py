@@ -1,4 +1,4 @@
-"""Which checkpoints of a run count, and what a full disk leaves of them."""
+"""Which checkpoints of a run count, what is noticed of their damages, and what a full disk leaves of them."""
 
 import json
 import re
@@ -10,9 +10,23 @@ from pathlib import Path
 import pytest
 import torch
 from distributed_worker import SAVED, UPDATES, new_trainer
-from toy import StopAfter
+from toy import Killed, SaveAfter, StopAfter
+from transformers import TrainerControl, TrainerState
 
-from admin_nmt.trainer.checkpoints import checkpoint_being_written, complete_checkpoints, settle_best_checkpoint
+from admin_nmt.trainer import hooks
+from admin_nmt.trainer.callbacks import BestInFolder, mean_training_loss
+from admin_nmt.trainer.checkpoints import (
+    best_whole_checkpoint,
+    checkpoint_being_written,
+    complete_checkpoints,
+    damage,
+    damaged_weights,
+    last_whole_weights,
+    newest_whole_checkpoint,
+    write_manifest,
+)
+
+LOADED = ["config.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"]
 
 
 def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:
@@ -88,12 +102,211 @@ def test_a_full_disk_leaves_the_checkpoint_before(missing: str, small_disk: Path
     torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("best", "settled"), [("away/checkpoint-1", "checkpoint-1"), ("away/checkpoint-9", None)])
-def test_the_best_checkpoint_of_a_run_that_was_moved(tmp_path, best, settled):
-    for step in (1, 2):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-    path = tmp_path / "checkpoint-2" / "trainer_state.json"
-    path.write_text(json.dumps({"best_model_checkpoint": best, "global_step": 2}))
-    settle_best_checkpoint(path.parent)
-    expected = best if settled is None else str(tmp_path / settled)
-    assert json.loads(path.read_text()) == {"best_model_checkpoint": expected, "global_step": 2}
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A run that was stopped after two checkpoints."""
+    folder = tmp_path_factory.mktemp("saved")
+    new_trainer(folder, 0.1, 1, SaveAfter(SAVED), StopAfter(2 * SAVED)).train()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> dict[str, torch.Tensor]:
+    """The weights of the run when nothing stops it."""
+    trainer = new_trainer(tmp_path_factory.mktemp("straight"), 0.1, 1)
+    trainer.train()
+    return trainer.model.state_dict()
+
+
+@pytest.fixture
+def run(saved, tmp_path) -> Path:
+    """A copy of the run that was stopped."""
+    return shutil.copytree(saved, tmp_path / "run")
+
+
+def newest(run: Path) -> Path:
+    return run / f"checkpoint-{2 * SAVED}"
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def continued(run: Path) -> dict[str, torch.Tensor]:
+    trainer = new_trainer(run, 0.1, 1)
+    torch.manual_seed(12345)
+    trainer.train(resume_from_checkpoint=True)
+    return trainer.model.state_dict()
+
+
+@pytest.mark.parametrize("harm", [delete, truncate, flip_a_bit])
+@pytest.mark.parametrize("name", LOADED)
+def test_a_damaged_file_is_named_and_the_checkpoint_before_is_taken(run, caplog, name, harm):
+    harm(newest(run) / name)
+    assert newest_whole_checkpoint(run) == run / f"checkpoint-{SAVED}"
+    assert re.fullmatch(rf"\S+/checkpoint-{2 * SAVED} is skipped: {re.escape(name)} .*", caplog.messages[0])
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("name", "harm"), [("optimizer.pt", delete), ("rng_state.pth", flip_a_bit)])
+def test_a_run_ends_as_if_its_last_checkpoint_had_not_been_damaged(run, straight, name, harm):
+    harm(newest(run) / name)
+    torch.testing.assert_close(continued(run), straight, rtol=0, atol=0)
+
+
+def test_what_nobody_reads_may_be_deleted(run):
+    (newest(run) / "training_args.bin").unlink()
+    assert damage(newest(run)) is None
+
+
+def test_a_damaged_checkpoint_that_is_named_is_refused(run):
+    truncate(newest(run) / "optimizer.pt")
+    with pytest.raises(ValueError, match=rf"checkpoint-{2 * SAVED}: optimizer\.pt has [\d,]+ bytes, and [\d,]+ were"):
+        new_trainer(run, 0.1, 1).train(resume_from_checkpoint=str(newest(run)))
+
+
+def test_no_whole_checkpoint_is_no_new_beginning(run):
+    for checkpoint in complete_checkpoints(run):
+        flip_a_bit(checkpoint / "scheduler.pt")
+    with pytest.raises(ValueError, match="holds no whole checkpoint"):
+        new_trainer(run, 0.1, 1).train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"files": {"optimizer.pt": 3}}', '{"files": {"config.json": {}}}']
+)
+def test_a_damaged_manifest_is_no_traceback(run, content):
+    (newest(run) / "manifest.json").write_text(content)
+    assert damage(newest(run)) == "manifest.json is damaged"
+
+
+def test_checkpoints_of_earlier_versions_are_taken_if_they_are_complete(run, straight, caplog):
+    (newest(run) / "manifest.json").unlink()
+    assert newest_whole_checkpoint(run) == newest(run)
+    assert "has no manifest.json: only whether its files are complete was checked" in caplog.text
+    torch.testing.assert_close(continued(run), straight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("harm", [delete, truncate])
+@pytest.mark.parametrize("name", LOADED[1:])
+def test_checkpoints_of_earlier_versions_that_were_cut_off_are_not(run, name, harm):
+    (newest(run) / "manifest.json").unlink()
+    harm(newest(run) / name)
+    assert damage(newest(run)).startswith(name)
+
+
+def test_a_checkpoint_of_weights_alone_is_not_continued(tmp_path, caplog):
+    trainer = new_trainer(tmp_path, 0.0, 1, StopAfter(SAVED))
+    trainer.args.save_only_model = True
+    trainer.train()
+    assert newest_whole_checkpoint(tmp_path) is None
+    assert "optimizer.pt is missing (was it saved with save_only_model?)" in caplog.text
+    assert last_whole_weights(tmp_path, 2) == [tmp_path / f"checkpoint-{SAVED}"]
+
+
+def test_a_kill_before_the_manifest_costs_nothing(tmp_path, straight, monkeypatch):
+    def kill(checkpoint):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(hooks, "write_manifest", kill)
+        new_trainer(tmp_path, 0.1, 1, StopAfter(SAVED)).train()
+    assert newest_whole_checkpoint(tmp_path) == tmp_path / f"checkpoint-{SAVED}"
+    torch.testing.assert_close(continued(tmp_path), straight, rtol=0, atol=0)
+
+
+def test_what_was_left_of_a_checkpoint_is_not_mixed_with_a_new_one(run):
+    flip_a_bit(newest(run) / "optimizer.pt")
+    (newest(run) / "rng_state_1.pth").write_bytes(b"of another process")
+    new_trainer(run, 0.1, 1, StopAfter(2 * SAVED)).train(resume_from_checkpoint=True)
+    assert damage(newest(run)) is None
+    assert not (newest(run) / "rng_state_1.pth").exists()
+
+
+def test_rotation_leaves_a_whole_checkpoint_at_any_moment(tmp_path, monkeypatch):
+    """With room for one, the old one goes when all of the new one but its manifest is there, and not before."""
+    before = []
+
+    def spy(checkpoint):
+        before.append([path.name for path in complete_checkpoints(tmp_path) if damage(path) is None])
+        write_manifest(checkpoint)
+
+    monkeypatch.setattr(hooks, "write_manifest", spy)
+    trainer = new_trainer(tmp_path, 0.0, 1, SaveAfter(1), SaveAfter(2), StopAfter(3))
+    trainer.args.save_total_limit = 1
+    trainer.train()
+    assert before == [["checkpoint-1"], ["checkpoint-2"], ["checkpoint-3"]]
+
+
+def test_averages_are_of_whole_weights_alone(run, caplog):
+    (newest(run) / "optimizer.pt").unlink()
+    assert last_whole_weights(run, 5) == complete_checkpoints(run)
+    flip_a_bit(newest(run) / "model.safetensors")
+    assert last_whole_weights(run, 5) == [run / f"checkpoint-{SAVED}"]
+    assert "model.safetensors was changed after it was written" in caplog.text
+
+
+def test_the_next_best_checkpoint_takes_the_place_of_a_damaged_one(run, caplog):
+    scores = {SAVED: 20.0, 2 * SAVED: 30.0, 3 * SAVED: 25.0}  # of the last there is no checkpoint
+    assert best_whole_checkpoint(newest(run), scores, True) == newest(run)
+    truncate(newest(run) / "model.safetensors")
+    assert best_whole_checkpoint(newest(run), scores, True) == run / f"checkpoint-{SAVED}"
+    delete(run / f"checkpoint-{SAVED}" / "model.safetensors")
+    assert best_whole_checkpoint(newest(run), scores, True) is None
+    assert "the last weights are kept" in caplog.text
+
+
+def test_damaged_best_weights_are_not_loaded(run, caplog):
+    trainer = new_trainer(run, 0.1, 1)
+    trainer.args.load_best_model_at_end, trainer.args.metric_for_best_model = True, "eval_loss"
+    state = newest(run) / "trainer_state.json"
+    told = {"best_model_checkpoint": f"away/checkpoint-{SAVED}", "best_global_step": SAVED, "best_metric": 1.0}
+    state.write_text(json.dumps(json.loads(state.read_text()) | told))
+    write_manifest(newest(run))
+    flip_a_bit(run / f"checkpoint-{SAVED}" / "model.safetensors")
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.best_model_checkpoint is None
+    assert damaged_weights(run / f"checkpoint-{SAVED}") in caplog.text
+
+
+def test_the_best_checkpoint_of_a_run_that_was_moved(tmp_path):
+    trainer = new_trainer(tmp_path, 0.0, 1)
+    (tmp_path / "checkpoint-1").mkdir()
+    for step, found in ((1, str(tmp_path / "checkpoint-1")), (9, None), (None, None)):
+        state = TrainerState(best_global_step=step)
+        BestInFolder().on_train_begin(trainer.args, state, TrainerControl())
+        assert state.best_model_checkpoint == found
+
+
+def test_the_loss_of_a_run_is_that_of_all_its_updates(tmp_path):
+    """To the bit, wherever it was interrupted and however seldom it logs."""
+    losses, tokens = [], []
+    for folder, stops in (("straight", [UPDATES]), ("interrupted", [SAVED, UPDATES, UPDATES])):
+        for leg, stop in enumerate(stops):
+            trainer = new_trainer(tmp_path / folder, 0.1, 1, SaveAfter(SAVED), StopAfter(stop))
+            trainer.args.logging_steps = 5
+            output = trainer.train(resume_from_checkpoint=leg > 0)
+            assert output.training_loss == output.metrics["train_loss"]
+        history = trainer.state.log_history
+        losses.append([output.training_loss, *(row["loss"] for row in history if "loss" in row)])
+        tokens.append(sum(row.get("target_tokens", 0) for row in history))
+    assert losses[0] == losses[1] and len(losses[0]) == 1 + 3  # after 3, 5 and 9 updates
+    assert tokens[0] == tokens[1]
+    every = new_trainer(tmp_path / "every", 0.1, 1)
+    every.train()
+    each = [row["loss"] for row in every.state.log_history if "loss" in row]
+    assert losses[0][0] == pytest.approx(sum(each) / UPDATES)
+
+
+def test_no_log_has_no_loss():
+    assert mean_training_loss([{"step": 1, "eval_loss": 2.0}]) is None
