@@ -164,6 +164,7 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
         return target
     logger.info("converting %s for CTranslate2, once", folder)
     with TemporaryDirectory() as export:
+        load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
         stock = folder if config.model_type in STOCK_TYPES else _export(folder, Path(export) / "stock")
         try:
             with new_folder(target) as temporary:

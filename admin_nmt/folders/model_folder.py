@@ -18,6 +18,7 @@ from transformers import (
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
+from ..user_errors import ForeignCodeError, refusing_code
 
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 
@@ -46,7 +47,10 @@ def read_config(folder: Path) -> PreTrainedConfig:
     if not path.is_file():
         raise ValueError(f"{folder}: has no config.json, so it is no model; name the folder that holds one")
     try:
-        config = AutoConfig.from_pretrained(folder)
+        with refusing_code(folder):
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except ForeignCodeError:
+        raise
     except (ValueError, OSError, StrictDataclassError) as error:
         cause = error.__cause__ if isinstance(error, StrictDataclassError) else error
         raise ValueError(f"{path}: {cause}") from error
@@ -80,6 +84,8 @@ def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrained
     """
     try:
         source, target = load_tokenizers(folder)
+    except ForeignCodeError:
+        raise
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
         what = "is damaged" if any(folder.glob("tokenizer*")) or any(folder.glob("*.spm")) else "is missing"
         raise ValueError(
@@ -111,9 +117,10 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
     """
     read_config(folder)
     check_weights(folder)
-    model, info = AutoModelForSeq2SeqLM.from_pretrained(
-        folder, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
-    )
+    with refusing_code(folder):
+        model, info = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs
+        )
     problems = {
         "missing": sorted(info["missing_keys"]),
         "of another shape": sorted(name for name, *_ in info["mismatched_keys"]),

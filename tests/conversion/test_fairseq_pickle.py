@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from admin_nmt.conversion.fairseq_pickle import CheckpointFileError, Inert, load_inert, read_checkpoint
+from admin_nmt.conversion.fairseq_pickle import CheckpointFileError, load_inert, read_checkpoint
+from admin_nmt.conversion.inert_pickle import Inert
 
 ARGS = {"arch": "transformer", "encoder_layers": 3, "dropout": 0.1}
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
