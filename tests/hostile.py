@@ -1,4 +1,4 @@
-"""Folders and pickles that try to run code, whose canary is a file that the code would write; and pickles that swell."""
+"""Folders and pickles that try to run code, whose canary is a file that it would write; and pickles that swell."""
 
 import builtins
 import importlib
@@ -174,6 +174,17 @@ def foreign_pickles(folder: Path, marker: Path) -> None:
         torch.save(calls(marker)["builtins.exec"], folder / name)
 
 
+def foreign_everything(folder: Path, marker: Path) -> None:
+    """All of these together."""
+    foreign_pickles(folder, marker)
+    foreign_generate(folder, marker)
+    foreign_weights(folder, marker)
+    foreign_target_tokenizer(folder, marker)
+    foreign_tokenizer(folder, marker)
+    foreign_config(folder, marker)
+    foreign_config(folder / "target_tokenizer", marker)
+
+
 HOSTILE_FOLDERS: dict[str, Callable[[Path, Path], None]] = {
     function.__name__.removeprefix("foreign_"): function
     for function in (
@@ -185,9 +196,10 @@ HOSTILE_FOLDERS: dict[str, Callable[[Path, Path], None]] = {
         foreign_generate,
         foreign_adapter,
         foreign_pickles,
+        foreign_everything,
     )
 }
-NEED_CODE = ("config", "model", "tokenizer", "target_tokenizer", "weights")  # the others can be used without it
+NEED_CODE = ("everything", "config", "model", "weights")  # of the other folders, what is hostile need not be read
 
 
 # What follows are small checkpoint files that would take unbounded time or memory. They name fairseq's entries, so that

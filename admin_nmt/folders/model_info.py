@@ -36,7 +36,7 @@ def model_info(folder: Path) -> dict[str, Any]:
         ValueError: the folder is no complete model.
     """
     config = read_config(folder)
-    check_weights(folder)
+    check_weights(folder, config)
     check_tokenizers(folder, config)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
     omega = omega_tensors(folder, config)
