@@ -61,7 +61,7 @@ def calls(marker: Path) -> dict[str, Call]:
         f"{os.system.__module__}.system": Call(os.system, touch),
         "builtins.eval": Call(eval, f"__import__('os').system('{touch}')"),
         "builtins.exec": Call(exec, f"open('{marker}', 'w')"),
-        "builtins.open": Call(builtins.open, str(marker), "w"),
+        "io.open": Call(builtins.open, str(marker), "w"),
         "builtins.getattr": Call(getattr, "", "join"),
         "subprocess.Popen": Call(subprocess.Popen, ["touch", str(marker)]),
         "subprocess.run": Call(subprocess.run, ["touch", str(marker)]),

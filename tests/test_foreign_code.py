@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hostile import HOSTILE_FOLDERS, NEED_CODE
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
+from admin_nmt.benchmarks.translation_speed import stock
 from admin_nmt.cli.app import app
 from admin_nmt.folders.model_folder import check_folder, load_admin_model, load_model, read_config
 from admin_nmt.folders.model_info import count_parameters, model_info
@@ -68,8 +70,6 @@ COMMANDS = [
     "prepare {recipe} --tokenizer.path {model} --num-proc 1",
     "memory {recipe} --model.from_pretrained {model}",
     "memory {recipe} --tokenizer.path {model}",
-    "benchmark translation --data {tmp} --model {model} --shape none --rounds 0 --check 2 "
-    f"--source {TEXT} --target {TEXT} --output {{tmp}}/out",
 ]
 
 
@@ -100,6 +100,8 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
         Translator: lambda: Translator.from_pretrained(folder),
         count_parameters: lambda: count_parameters(read_config(folder)),
     }
+    if kind != "weights":
+        loads |= {stock: lambda: stock(SimpleNamespace(folder=folder, steps=1))}
     if kind == "generate":
         loads |= {AdminForConditionalGeneration: lambda: AdminForConditionalGeneration.from_pretrained(folder)}
     refused = []
