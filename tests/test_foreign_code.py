@@ -1,6 +1,7 @@
 """Nothing that comes with a model folder runs: canaries, for each command and for each function that loads."""
 
 import ast
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
+from admin_nmt.averaging import average_checkpoints
 from admin_nmt.benchmarks.translation_speed import stock
 from admin_nmt.cli.app import app
 from admin_nmt.folders.model_folder import check_folder, load_admin_model, load_model, read_config
@@ -100,7 +102,7 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
         Translator: lambda: Translator.from_pretrained(folder),
         count_parameters: lambda: count_parameters(read_config(folder)),
     }
-    if kind != "weights":
+    if kind not in ("weights", "adapter"):
         loads |= {stock: lambda: stock(SimpleNamespace(folder=folder, steps=1))}
     if kind == "generate":
         loads |= {AdminForConditionalGeneration: lambda: AdminForConditionalGeneration.from_pretrained(folder)}
@@ -158,3 +160,36 @@ def test_the_source_never_leaves_the_question_open():
                 assert ast.unparse(words["weights_only"]) == "True", f"{path}: torch.load"
             assert (owner, method) not in {("pickle", "load"), ("pickle", "loads"), ("yaml", "unsafe_load")}, path
     assert found > 5
+
+
+@pytest.mark.parametrize(
+    "name", ["../other.safetensors", "/etc/passwd", "a/b.safetensors", "..", "", 3, None, ["x"], "absent.safetensors"]
+)
+def test_an_index_names_files_beside_it(good, tmp_path, name):
+    folder = shutil.copytree(good, tmp_path / "model")
+    shutil.copy(folder / "model.safetensors", tmp_path / "other.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+    for load in (check_folder, load_model, model_info):
+        with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json: does not list|absent\.safetensors: is"):
+            load(folder)
+    with pytest.raises(ValueError):
+        average_checkpoints([folder])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"encoder_layers": 10**9},
+        {"decoder_ffn_dim": 10**9},
+        {"vocab_size": 10**9, "decoder_vocab_size": 10**9},
+        {"d_model": 2 * 10**9},
+        {"max_position_embeddings": 10**12},
+    ],
+)
+def test_a_configuration_larger_than_its_weights_is_refused_before_it_is_built(good, tmp_path, change):
+    folder = shutil.copytree(good, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    for load in (load_model, Translator.from_pretrained, model_info):
+        with pytest.raises(ValueError, match=r"config\.json|vocab_size"):
+            load(folder)

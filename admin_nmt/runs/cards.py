@@ -207,7 +207,7 @@ def _metadata(facts: RequiredFacts, author: Mapping[str, str], repo_id: str, unf
 
 def _repo_name(output_dir: str) -> str:
     """The name of a run's folder, without what a repository's cannot have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+|--+|\.\.+", "-", Path(output_dir).name)[:80].strip("-.") or "model"
+    return re.sub(r"([^A-Za-z0-9_.]|\.\.+)+", "-", Path(output_dir).name)[:80].strip("-.") or "model"
 
 
 def _is_joint(recipe: RequiredFacts) -> bool:

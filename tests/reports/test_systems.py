@@ -269,7 +269,7 @@ def test_quoted_text_stays_text():
 
 def test_a_report_quotes_names_and_sentences_as_they_are(folder, run_in):
     """Each table keeps its columns, and nothing that a system wrote becomes markup, neither here nor on the page."""
-    name = "`x`|<b>![x](http://x/y.png)*"
+    name = r"`x`|<b>![x](http://x/y.png)* $\frac$"
     lines = (folder / "perfect.txt").read_text().splitlines()
     lines[:6] = [f"{text} {lines[index]}" for index, text in enumerate(HOSTILE[:6])]
     (folder / "hostile.txt").write_text("".join(f"{line}\n" for line in lines))
