@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import zipfile
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +168,12 @@ def foreign_adapter(folder: Path, marker: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(settings))
 
 
-def foreign_pickles(folder: Path, marker: Path) -> None:
+PICKLES = ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")
+
+
+def foreign_pickles(folder: Path, marker: Path, names: Sequence[str] = PICKLES) -> None:
     """Pickles that the Trainer leaves in a checkpoint."""
-    for name in ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt"):
+    for name in names:
         torch.save(calls(marker)["builtins.exec"], folder / name)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hostile import HOSTILE_FOLDERS, NEED_CODE
+from hostile import HOSTILE_FOLDERS, NEED_CODE, PICKLES, foreign_pickles
 from toy import random_texts, toy_tokenizer, write_recipe
 from typer.testing import CliRunner
 
@@ -20,6 +21,8 @@ from admin_nmt.benchmarks.translation_speed import stock
 from admin_nmt.cli.app import app
 from admin_nmt.folders.model_folder import check_folder, load_admin_model, load_model, read_config
 from admin_nmt.folders.model_info import count_parameters, model_info
+from admin_nmt.runs.results import load_results
+from admin_nmt.schema.yaml_files import load_yaml
 from admin_nmt.tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
 YES = "y\n" * 9  # what transformers asks for on stdin
@@ -193,3 +196,33 @@ def test_a_configuration_larger_than_its_weights_is_refused_before_it_is_built(g
     for load in (load_model, Translator.from_pretrained, model_info):
         with pytest.raises(ValueError, match=r"config\.json|vocab_size"):
             load(folder)
+
+
+def test_files_nested_beyond_reason_are_named(tmp_path):
+    """Parsers of JSON and YAML give up with an error of their own kind."""
+    deep = "[" * 100_000
+    for name, load in (
+        ("config.json", lambda: read_config(tmp_path)),
+        ("results.json", lambda: load_results(tmp_path)),
+        ("recipe.yaml", lambda: load_yaml(tmp_path / "recipe.yaml")),
+    ):
+        (tmp_path / name).write_text(deep if name.endswith("json") else deep[:2000])
+        with pytest.raises(ValueError, match=re.escape(name)):
+            load()
+
+
+@pytest.mark.slow
+def test_no_pickle_of_a_checkpoint_runs(tmp_path):
+    """Resuming from checkpoints whose pickles call functions, all of them and each file alone."""
+    recipe, marker = write_recipe(tmp_path, held_out=2), tmp_path / "marker"
+    trained = CliRunner().invoke(app, ["train", str(recipe)], catch_exceptions=False)
+    assert trained.exit_code == 0, trained.stderr
+    (tmp_path / "run" / "results.json").unlink()
+    shutil.copytree(tmp_path / "run", tmp_path / "kept")
+    for name in (*PICKLES, None):
+        shutil.rmtree(tmp_path / "run")
+        shutil.copytree(tmp_path / "kept", tmp_path / "run")
+        for checkpoint in (tmp_path / "run").glob("checkpoint-*"):
+            foreign_pickles(checkpoint, marker, [name] if name else PICKLES)
+        CliRunner().invoke(app, ["train", str(recipe), "--training.max_steps", "7"], input=YES)
+        assert not marker.exists(), name

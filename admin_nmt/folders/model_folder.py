@@ -62,7 +62,7 @@ def read_config(folder: Path) -> PreTrainedConfig:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except ForeignCodeError:
         raise
-    except (ValueError, OSError, StrictDataclassError) as error:
+    except (ValueError, OSError, StrictDataclassError, RecursionError) as error:
         cause = error.__cause__ if isinstance(error, StrictDataclassError) else error
         raise ValueError(f"{path}: {cause}") from error
     if not config.is_encoder_decoder:

@@ -145,7 +145,7 @@ def load_results(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{file}: is missing, so the run has not finished, or this is no run")
     try:
         results = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: is no valid JSON ({error}); train the model anew") from error
     if not isinstance(results, dict):
         raise ValueError(f"{file}: is no JSON object; train the model anew")
