@@ -43,14 +43,28 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
         }
 
 
+def indexed_files(index: Path) -> list[Path]:
+    """The files that the index of a sharded set names, which lie beside it.
+
+    Raises:
+        ValueError: it is damaged, or names what does not lie beside it.
+    """
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        paths = [index.with_name(name) for name in names]  # which refuses separators
+        if ".." in names:
+            raise ValueError("it names files elsewhere")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index}: does not list the files of the weights ({error}); copy it again") from error
+    return paths
+
+
 def _open_tensors(folder: Path, stack: ExitStack) -> dict[str, Any]:
     """Every tensor name of a checkpoint with the open file that holds it."""
     index = folder / SAFE_WEIGHTS_INDEX_NAME
-    names = [SAFE_WEIGHTS_NAME]
-    if index.exists():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    paths = indexed_files(index) if index.exists() else [folder / SAFE_WEIGHTS_NAME]
     tensors: dict[str, Any] = {}
-    for path in (folder / name for name in names):
+    for path in paths:
         try:
             file = stack.enter_context(safe_open(path, framework="pt"))
         except (SafetensorError, OSError) as error:

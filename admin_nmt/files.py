@@ -1,22 +1,55 @@
-"""Files and folders that appear when they are complete, or not at all."""
+"""Files and folders that appear when they are complete, or not at all.
 
+Until then they have a name beside the final one that nobody can foresee and that no file has, so two processes do not
+write into one file, and no link leads the writer elsewhere. What killed processes left under such names is removed by
+a later writer of the same file or folder, once it is a day old: then nobody writes it any more.
+"""
+
+import re
 import secrets
 import shutil
-import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+ABANDONED = 86400.0  # seconds without a change
+
+
+def _new_name(path: Path) -> Path:
+    """A name beside a path for what is to take its place."""
+    leftover = re.compile(rf"\.{re.escape(path.name)}-[0-9a-f]{{16}}")
+    for other in path.parent.iterdir():
+        if leftover.fullmatch(other.name) and _age(other) > ABANDONED:
+            _remove(other)
+    return path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+
+
+def _age(path: Path) -> float:
+    """Seconds since the last change of a file, or of anything in a folder; 0 if it is gone meanwhile."""
+    parts = [path] if path.is_symlink() else [path, *path.rglob("*")]
+    try:
+        return time.time() - max(part.lstat().st_mtime for part in parts)
+    except FileNotFoundError:
+        return 0.0
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
     """A new, empty file beside `path` to write to, which takes its name in the end and is removed on errors.
 
-    Its own name cannot be foreseen and no file of that name existed, so two processes do not write into one file, and
-    nobody is led to another place by a link. It has the permissions that any new file has.
+    It has the permissions that any new file has.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = _new_name(path)
     temporary.touch(exist_ok=False)
     try:
         yield temporary
@@ -35,15 +68,21 @@ def write_text_whole(path: str | Path, text: str) -> None:
 @contextmanager
 def whole_files(folder: str | Path) -> Iterator[Path]:
     """A temporary folder to write files into, which move to `folder` once all are complete; on errors none does."""
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as name:
-        yield Path(name)
-        for file in sorted(Path(name).iterdir()):
+    temporary = _new_name(Path(folder) / "new")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in sorted(temporary.iterdir()):
             file.replace(Path(folder) / file.name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
 def new_folder(target: str | Path) -> Iterator[Path]:
     """A temporary folder to write into, which takes the name `target` once all is written and is removed on errors.
+
+    It has the permissions that any new folder has.
 
     Raises:
         ValueError: `target` exists and is not empty.
@@ -52,10 +91,10 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ValueError(f"{target}: exists already; remove it or choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    temporary = _new_name(target)
+    temporary.mkdir()
     try:
         yield temporary
-        temporary.chmod(0o755)
         temporary.replace(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

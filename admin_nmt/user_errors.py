@@ -1,7 +1,10 @@
 """Errors that the user can mend, told in one line; any other is a bug and keeps its traceback."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import ENOSPC
+from pathlib import Path
 
 # Their modules take long to load, and one that is not loaded has raised nothing.
 _CLASSES = (
@@ -11,6 +14,30 @@ _CLASSES = (
     ("torch", "OutOfMemoryError"),
     ("admin_nmt.trainer.divergence", "DivergedError"),
 )
+
+
+class ForeignCodeError(ValueError):
+    """A model or tokenizer cannot be loaded without running Python code that came with it."""
+
+
+@contextmanager
+def refusing_code(source: str | Path) -> Iterator[None]:
+    """Around loading with `trust_remote_code=False`: tells transformers' refusal as one sentence.
+
+    Without that argument transformers asks on stdin, where a text to translate can answer.
+
+    Raises:
+        ForeignCodeError: naming the folder or repository, which needs code of its own.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ForeignCodeError(
+            f"{source}: needs Python code that comes with it, which admin_nmt never runs; give a model of admin_nmt or "
+            "of a stock class"
+        ) from error
 
 
 def user_errors() -> tuple[type[BaseException], ...]:

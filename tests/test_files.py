@@ -2,10 +2,13 @@
 
 import os
 import stat
+import time
 
 import pytest
 
+from admin_nmt.decoding.file_translation import PartialFile
 from admin_nmt.files import new_folder, whole_file, whole_files, write_text_whole
+from admin_nmt.runs.results import write_results
 
 
 def test_a_file_takes_its_name_in_the_end(tmp_path):
@@ -72,3 +75,87 @@ def test_a_folder_that_holds_something_is_not_written_over(tmp_path):
     assert (tmp_path / "out" / "a").read_text() == "x"
     with pytest.raises(ValueError, match="out: exists already"), new_folder(tmp_path / "out"):
         pass
+
+
+def leave(path, days: float):
+    """What a killed process left under a temporary name so long ago."""
+    then = time.time() - 86400 * days
+    if path.suffix:
+        path.mkdir()
+        (path / "weights").write_text("half")
+        os.utime(path / "weights", (then, then))
+    else:
+        path.write_text("half")
+    os.utime(path, (then, then))
+
+
+def test_leftovers_of_killed_processes_do_not_pile_up(tmp_path):
+    """Old ones of the same name go, those of other names or of yesterday's writers stay."""
+    old, young, other = (f"{number:016x}" for number in range(3))
+    for name, days in ((f".text-{old}", 2), (f".text-{young}", 0.5), (f".texts-{other}", 2), (".text-notes", 2)):
+        leave(tmp_path / name, days)
+    write_text_whole(tmp_path / "text", "new")
+    assert {path.name for path in tmp_path.iterdir()} == {"text", f".text-{young}", f".texts-{other}", ".text-notes"}
+
+
+def test_leftover_folders_go_once_nothing_in_them_changes(tmp_path):
+    old, young = (tmp_path / f".model.x-{number:016x}" for number in range(2))
+    leave(old, 2)
+    leave(young, 2)
+    (young / "weights").touch()
+    with new_folder(tmp_path / "model.x"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"model.x", young.name}
+
+
+def test_a_link_among_the_leftovers_is_removed_and_not_followed(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("mine")
+    link = tmp_path / f".text-{0:016x}"
+    link.symlink_to(tmp_path / "kept")
+    os.utime(link, (0, 0), follow_symlinks=False)
+    write_text_whole(tmp_path / "text", "new")
+    assert not link.is_symlink() and (tmp_path / "kept" / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_folders_have_the_permissions_of_any_new_folder(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        with new_folder(tmp_path / "out") as temporary:
+            assert stat.S_IMODE(temporary.stat().st_mode) == 0o777 & ~mask
+        with whole_files(tmp_path / "out") as draft:
+            (draft / "a").write_text("x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o777 & ~mask
+    assert stat.S_IMODE((tmp_path / "out" / "a").stat().st_mode) == 0o666 & ~mask
+
+
+def planted(tmp_path, name, victim):
+    """A link of a foreseeable name, in place before the library writes there."""
+    (tmp_path / name).symlink_to(victim)
+
+
+@pytest.mark.parametrize("suffix", [".tmp", ".new", ""])
+def test_links_under_foreseeable_names_lead_nobody_elsewhere(tmp_path, suffix):
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("mine")
+    folder.mkdir()
+    for name in ("results.json", "recipe.yaml", "out.partial.json"):
+        planted(folder, name + suffix, victim)
+    write_results(folder, {"status": "finished"})
+    write_text_whole(folder / "recipe.yaml", "x: 1\n")
+    with PartialFile(folder / "out", {}) as file:
+        file.append(["a"], ["b"])
+    assert victim.read_text() == "mine"
+
+
+def test_translations_are_not_appended_through_a_link(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    planted(tmp_path, "out.partial", victim)
+    with pytest.raises(OSError, match="is a link"), PartialFile(tmp_path / "out", {}):
+        pass
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "out.partial.lock").exists()

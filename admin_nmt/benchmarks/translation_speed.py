@@ -30,6 +30,7 @@ from ..exporting import export_standard
 from ..metrics.scores import bleu
 from ..reports.markdown import table_text
 from ..tokenization.byte_bpe import train_tokenizer
+from ..user_errors import refusing_code
 from .training_speed import Shape, alone
 
 SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0)}
@@ -87,8 +88,9 @@ class Case:
 
 def stock(case: Case) -> Callable[[list[str]], list[str]]:
     """Marian as transformers runs it, in the order of the sentences."""
-    tokenizer = AutoTokenizer.from_pretrained(case.folder)
-    model = AutoModelForSeq2SeqLM.from_pretrained(case.folder).eval()
+    with refusing_code(case.folder):
+        tokenizer = AutoTokenizer.from_pretrained(case.folder, trust_remote_code=False)
+        model = AutoModelForSeq2SeqLM.from_pretrained(case.folder, trust_remote_code=False).eval()
     longest = model.config.max_position_embeddings - 1
     steps = {"min_new_tokens": case.steps, "max_new_tokens": case.steps} if case.steps else {"max_new_tokens": longest}
 

@@ -1,45 +1,30 @@
 """Read the file of a fairseq checkpoint without running anything it names, and without fairseq."""
 
 import argparse
-import pickletools
-import re
-import sys
+import io
+import os
 import zipfile
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 from torch import Tensor
 
-# What tensors and plain containers are made of; torch checks the same again when it loads.
-DATA = re.compile(
-    r"argparse\.Namespace|collections\.(OrderedDict|Counter)|builtins\.(set|bytearray|complex)"
-    r"|_codecs\.encode|torch(\.cuda|\.storage)?\.\w+Storage|torch\._utils\._rebuild_(tensor|tensor_v2|parameter)"
-    r"|torch\.(Size|Tensor|device|nn\.parameter\.Parameter|u?int\d+|b?float\d+|bool)"
-)
-# Functions that make the scalars of numpy in fairseq's statistics, which nothing here reads.
-NUMPY = re.compile(r"numpy\.(dtype|ndarray|_?core\.multiarray\.(scalar|_reconstruct))")
+from .inert_pickle import InertUnpickler, Named, RefusedPickleError
+
 ZIP_START = b"PK\x03\x04"
-LEGACY_PICKLES = 4  # magic number, protocol, system, the object; then the storages
+CHUNK = 2**24  # bytes that are read at a time
+DTYPES = {
+    "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
+    "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
+    "Bool": torch.bool, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128,
+}  # fmt: skip
+SCALAR = (str, int, float, type(None))
 
 
 class CheckpointFileError(ValueError):
-    """The file is not a fairseq checkpoint, is damaged, or would run code; the message says which."""
-
-
-class Inert:
-    """Stands for an instance of any class that is not needed: it takes every state and does nothing."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Inert":
-        return super().__new__(cls)
-
-    def __setstate__(self, state: Any) -> None:
-        pass
+    """The file is not a fairseq checkpoint, is damaged, would run code or would swell; the message says which."""
 
 
 def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -65,14 +50,24 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
 
 
 def _arguments(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat arguments: `args`, or of newer versions those of the model, the task and the criterion in `cfg`."""
-    if args := _settings(checkpoint.get("args")):
-        return args
+    """Flat arguments: `args`, or of newer versions those of the model, the task and the criterion in `cfg`.
+
+    Those that are neither scalars nor lists of them are left out.
+    """
+    settings = _settings(checkpoint.get("args")) or _settings_of_cfg(checkpoint)
+    return {name: value for name, value in settings.items() if _is_flat(value)}
+
+
+def _settings_of_cfg(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     cfg = _settings(checkpoint.get("cfg"))
     model = _settings(cfg.get("model"))
     for stack in ("encoder", "decoder"):
         model |= {f"{stack}_{name}": value for name, value in _settings(model.pop(stack, None)).items()}
     return _settings(cfg.get("criterion")) | _settings(cfg.get("task")) | model if model else {}
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, SCALAR) or (isinstance(value, list) and all(isinstance(item, SCALAR) for item in value))
 
 
 def _settings(value: Any) -> dict[str, Any]:
@@ -82,81 +77,123 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def load_inert(path: str | Path) -> Any:
-    """Unpickle what `torch.save` wrote, in the zip or the older format, on the CPU.
+    """What `torch.save` wrote, in the zip or the older format, on the CPU; see [`InertUnpickler`].
 
-    Tensors, containers and `argparse.Namespace` come out as they are; instances of unknown classes become [`Inert`].
-    Everything runs in torch's restricted unpickler, which calls nothing else.
+    Memory and time are bounded by the size of the file.
 
     Raises:
-        CheckpointFileError: the file names a function or a class that could run code, or is damaged.
+        CheckpointFileError: the file names a function or a class that could run code, is damaged, or would swell.
+        OSError: the file cannot be read.
     """
     with Path(path).open("rb") as file:
         try:
-            names = {name for stream in _pickles(file) for name in _globals(stream)}
-        except CheckpointFileError as error:
+            zipped = file.read(len(ZIP_START)) == ZIP_START
+            file.seek(0)
+            return _load_zip(file) if zipped else _load_legacy(file)
+        except (CheckpointFileError, RefusedPickleError) as error:
             raise CheckpointFileError(f"{path}: {error}") from error
         except Exception as error:  # parsers of damaged data raise whatever they run into
             raise CheckpointFileError(f"{path}: is damaged or cut off ({error}); copy it again") from error
-    unknown = sorted(name for name in names if not DATA.fullmatch(name))
-    if unsafe := [name for name in unknown if not _is_inert_class(name)]:
-        raise CheckpointFileError(f"{path}: refused: unpickling it would call {unsafe[0]}, which can run any code")
-    stubs: list[Any] = [(Inert, name) for name in unknown]
+
+
+class Storages:
+    """The storages that pickles ask for; they are allocated, within the size of the file, and filled later."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.left = _size(file)
+        self.elements: dict[str, Tensor] = {}
+
+    def __call__(self, persistent_id: Any) -> Tensor:
+        kind, storage_type, key, _, count, *view = persistent_id
+        if kind != "storage" or not isinstance(storage_type, Named) or any(view):
+            raise ValueError("its pickle names a storage in an unknown way")
+        dtype = DTYPES[storage_type.name.rpartition(".")[2].removesuffix("Storage")]
+        if key not in self.elements:
+            self.left -= count * dtype.itemsize
+            if count < 0 or self.left < 0:
+                raise ValueError("its tensors are larger than the file")
+            self.elements[key] = torch.empty(count, dtype=dtype)
+        if (len(self.elements[key]), self.elements[key].dtype) != (count, dtype):
+            raise ValueError(f"storage {key} has two sizes or types")
+        return self.elements[key]
+
+    def fill(self, key: str, stream: IO[bytes]) -> None:
+        """Read the elements of a storage.
+
+        Raises:
+            ValueError: the stream has fewer.
+        """
+        buffer = self.elements[key].view(torch.uint8).numpy().data
+        while len(buffer):
+            data = stream.read(min(len(buffer), CHUNK))
+            if not data:
+                raise ValueError(f"storage {key} is not complete")
+            buffer[: len(data)] = data
+            buffer = buffer[len(data) :]
+
+
+def _size(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def _load_zip(file: IO[bytes]) -> Any:
+    """Of `torch.save` since version 1.6: a pickle, and a record for each storage, none of them compressed."""
+    with zipfile.ZipFile(file) as archive:
+        records = archive.infolist()
+        if any(record.filename.endswith("/constants.pkl") for record in records):
+            raise CheckpointFileError("is a TorchScript program, not a checkpoint")
+        compressed = any(record.compress_type != zipfile.ZIP_STORED for record in records)
+        if compressed or sum(record.file_size for record in records) > _size(file):
+            raise CheckpointFileError("refused: its records are larger than the file, as torch never saves them")
+        (pickle,) = (record for record in records if record.filename.endswith("/data.pkl"))
+        folder = pickle.filename.removesuffix("data.pkl")
+        order = f"{folder}byteorder"
+        if order in archive.namelist() and archive.read(order) != b"little":
+            raise CheckpointFileError("was written by a big-endian machine, which is not supported")
+        storages = Storages(file)
+        loaded = InertUnpickler(storages).load(io.BytesIO(archive.read(pickle)))
+        for key, elements in storages.elements.items():
+            if archive.getinfo(f"{folder}data/{key}").file_size != elements.nbytes:
+                raise ValueError(f"storage {key} has another size than its record")
+            with archive.open(f"{folder}data/{key}") as stream:
+                storages.fill(key, stream)
+        return loaded
+
+
+class Bounded:
+    """A file that allocates no more for a read than there is left of it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.size = file, _size(file)
+        self.tell, self.readline = file.tell, file.readline
+
+    def read(self, count: int) -> bytes:
+        return self.file.read(min(count, self.size - self.tell()))
+
+
+def _load_legacy(file: IO[bytes]) -> Any:
+    """Of older versions: pickles of a magic number, the protocol, the system, the object and the storages' keys."""
+    storages, stream = Storages(file), cast(IO[bytes], Bounded(file))
+    pickles = InertUnpickler(storages)
     try:
-        with torch.serialization.safe_globals([argparse.Namespace, *stubs]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+        magic = pickles.load(stream)
+    except RefusedPickleError:
+        raise
     except Exception as error:
-        reason = str(error).split("\n")[-1]
-        raise CheckpointFileError(f"{path}: is damaged or cut off ({reason}); copy it again") from error
-
-
-def _is_inert_class(name: str) -> bool:
-    """Whether it looks like a class of some package: functions are called, and the standard library runs programs."""
-    if NUMPY.fullmatch(name):
-        return True
-    package, last = name.split(".")[0], name.split(".")[-1]
-    return package not in sys.stdlib_module_names and package != "torch" and last[:1].isupper()
-
-
-def _pickles(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Streams at whose position a pickle starts."""
-    if file.read(len(ZIP_START)) == ZIP_START:
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-            if any(name.endswith("/constants.pkl") for name in names):
-                raise CheckpointFileError("is a TorchScript program, not a checkpoint")
-            for name in names:
-                if name.endswith("/data.pkl"):
-                    with archive.open(name) as stream:
-                        yield stream
-        return
-    file.seek(0)
-    first = [argument for _, argument, _ in _opcodes(file, "is no checkpoint of torch")]
-    if torch.serialization.MAGIC_NUMBER not in first:
+        raise CheckpointFileError("is no checkpoint of torch") from error
+    if magic != torch.serialization.MAGIC_NUMBER:
         raise CheckpointFileError("is no checkpoint of torch")
-    for _ in range(LEGACY_PICKLES - 1):
-        yield file
-
-
-def _opcodes(file: IO[bytes], otherwise: str) -> list[tuple[Any, Any, Any]]:
-    try:
-        return list(pickletools.genops(file))
-    except ValueError as error:
-        raise CheckpointFileError(otherwise) from error
-
-
-def _globals(stream: IO[bytes]) -> Iterator[str]:
-    """Every global that a pickle names, as `module.name`."""
-    strings = ["", ""]
-    for opcode, argument, _ in pickletools.genops(stream):
-        if opcode.name in ("GLOBAL", "INST"):
-            module, name = str(argument).split(" ", 1)
-            # Protocol 2 has the names of Python 2, where subprocess is called commands.
-            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
-            yield f"{module}.{name}"
-        elif opcode.name == "STACK_GLOBAL":  # torch's unpickler refuses it; here its name is for the message
-            yield ".".join(strings)
-        elif isinstance(argument, str):
-            strings = [strings[1], argument]
+    _, system, loaded, keys = (pickles.load(stream) for _ in range(4))
+    if not system.get("little_endian", True):
+        raise CheckpointFileError("was written by a big-endian machine, which is not supported")
+    for key in keys:
+        count = int.from_bytes(stream.read(8), "little")
+        if count != len(storages.elements[key]):
+            raise ValueError(f"storage {key} is not complete")
+        storages.fill(key, stream)
+    if set(keys) != set(storages.elements):
+        raise ValueError("a storage is missing")
+    return loaded
 
 
 __all__ = ["CheckpointFileError", "load_inert", "read_checkpoint"]

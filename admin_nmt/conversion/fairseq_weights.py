@@ -1,10 +1,12 @@
 """Turn checkpoints of fairseq into models: stock `transformer`, Transformer-Clinic and the authors' DLCL forks."""
 
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from ..model.configuration_admin import AdminConfig
@@ -48,6 +50,7 @@ REQUIRED = [
 ] + ["dropout", "attention_dropout"]
 IGNORED_KEYS = re.compile(r"(^|\.)(version|_float_tensor)$")
 EOS, PAD = 2, 1
+MOST_POSITIONS = 2**17  # their table is not in the file
 
 
 class ConversionError(ValueError):
@@ -100,12 +103,13 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
         raise ConversionError(f"missing arguments: {', '.join(missing)}")
     for name, supported in SUPPORTED.items():
         if (args.get(name) or supported) != supported:
-            raise ConversionError(f"{name}: {args[name]!r} is not supported, only {supported!r}")
+            raise ConversionError(f"{name}: {reprlib.repr(args[name])} is not supported, only {supported!r}")
     if args["encoder_embed_dim"] != args["decoder_embed_dim"]:
         raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
     embeddings = [f"{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
     if missing := [name for name in embeddings if name not in state]:
         raise ConversionError(f"missing keys: {', '.join(missing)}")
+    _check_sizes(state, args)
     vocab_size, decoder_vocab_size = (len(state[name]) for name in embeddings)
     variant = _variant(state, args)
     return AdminConfig(
@@ -159,6 +163,24 @@ def _variant(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> str:
     return "pre_ln" if before[0] else "post_ln"
 
 
+def _check_sizes(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> None:
+    """Refuse settings that are larger than the weights, before anything is built that large."""
+    for stack in ("encoder", "decoder"):
+        layers = {name.split(".")[2] for name in state if name.startswith(f"{stack}.layers.")}
+        inner = [len(tensor) for name, tensor in state.items() if re.fullmatch(rf"{stack}\..*\.fc1\.weight", name)]
+        stored = {
+            f"{stack}_layers": len(layers),
+            f"{stack}_embed_dim": state[f"{stack}.embed_tokens.weight"].shape[-1],
+            f"{stack}_ffn_embed_dim": max(inner, default=MOST_POSITIONS),
+        }
+        for name, size in stored.items():
+            if not isinstance(args[name], int) or args[name] > size:
+                raise ConversionError(f"{name}: is {reprlib.repr(args[name])}, but the weights have {size}")
+    for name in ("max_source_positions", "max_target_positions"):
+        if not isinstance(args.get(name, 1024), int) or args.get(name, 1024) > MOST_POSITIONS:
+            raise ConversionError(f"{name}: is {reprlib.repr(args[name])}; at most {MOST_POSITIONS} are supported")
+
+
 def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -> AdminForConditionalGeneration:
     """Build the model of a fairseq checkpoint: same token ids, same logits.
 
@@ -170,7 +192,10 @@ def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -
         ConversionError: listing every missing and unexpected key, every one of another shape, and the embeddings that
             should be tied but differ.
     """
-    config = fairseq_config(state_dict, args)
+    try:
+        config = fairseq_config(state_dict, args)
+    except StrictDataclassError as error:
+        raise ConversionError(f"its settings are no model's: {' '.join(str(error).split())[:200]}") from error
     model = AdminForConditionalGeneration(config)
     state = rename_fairseq(state_dict)
     if config.share_encoder_decoder_embeddings:

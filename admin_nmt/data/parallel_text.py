@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import datasets
 import sacrebleu
@@ -28,6 +28,7 @@ from .arrow_cache import batched_columns, for_each, open_arrow, write_arrow
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
 TEST_SET = "sacrebleu:"
+LONGEST_LINE = 2**24  # bytes, its end included
 
 Files = str | Path | Sequence[str | Path]
 
@@ -154,9 +155,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
         raise ValueError(f"{path}: the file is empty")
 
 
-def decode_lines(file: Iterable[bytes], name: str | Path) -> Iterator[str]:
+def decode_lines(file: IO[bytes], name: str | Path) -> Iterator[str]:
     """The lines of an open binary file, as `read_lines` gives them; `name` is what errors call it."""
-    for number, raw in enumerate(file, 1):
+    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+        if len(raw) > LONGEST_LINE:  # a few kilobytes of gzip can be one line of any length
+            raise ValueError(f"{name}: line {number} is longer than {LONGEST_LINE:,} bytes; give one sentence a line")
         yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
 
 

@@ -23,7 +23,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ..data.batching import generation_batches
 from ..exporting import export_standard
 from ..files import new_folder
-from ..folders.model_folder import fingerprint, load_admin_model, read_config
+from ..folders.model_folder import check_weights, fingerprint, load_admin_model, read_config
 from ..tokenization.byte_bpe import load_tokenizers
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 
@@ -164,6 +164,8 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
         return target
     logger.info("converting %s for CTranslate2, once", folder)
     with TemporaryDirectory() as export:
+        check_weights(folder, config)
+        load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
         stock = folder if config.model_type in STOCK_TYPES else _export(folder, Path(export) / "stock")
         try:
             with new_folder(target) as temporary:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from errno import ENOENT
+from errno import ELOOP, ENOENT
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,17 @@ def translate_file(
     output.finish()
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Open a file whose name anyone can foresee, unless it is a link, which would lead the writing elsewhere.
+
+    Raises:
+        OSError: it is a link.
+    """
+    if Path(path).is_symlink():
+        raise OSError(ELOOP, "is a link, and translations are not written through one; delete it", str(path))
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 class PartialFile:
     """A file of translations that is written in chunks under a temporary name, and survives SIGKILL in between.
 
@@ -94,7 +105,7 @@ class PartialFile:
         with ExitStack() as undo:
             self._lock()
             undo.callback(self._unlock)
-            self.file = undo.enter_context(self.partial.open("ab"))
+            self.file = undo.enter_context(open(self.partial, "ab", opener=_no_link))
             if self.file.tell():
                 self._resume()
             else:

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from matplotlib import rc_context
 
 from ..metrics.comparison import Buckets, Comparison, Difference
-from .curves import COLOURS, MARKERS, STYLES, save
+from .curves import COLOURS, MARKERS, STYLES, literal, save
 
 WIDTH = 7.5  # inches
 LEAST = 10  # words or sentences of a bucket that is drawn
@@ -49,7 +49,7 @@ def plot_scores(comparison: Comparison, path: Path) -> None:
         axes.errorbar(one.score, row, xerr=one.interval, fmt="o", color=colour, capsize=4, markersize=7, linewidth=1.8)
         axes.annotate(f"{one.score:.2f}", (one.score, row), (0, 7), **ABOVE)
     marks = {name: " (baseline)" if name == comparison.baseline else f"  {tested[name].mark}" for name in systems}
-    labels = [name + mark for name, mark in marks.items()]
+    labels = [literal(name) + mark for name, mark in marks.items()]
     axes.set_yticks(range(len(systems)), labels)
     axes.set(xlabel="BLEU, with its 95% confidence interval", ylim=(len(systems) - 0.5, -0.7))
     axes.grid(axis="x", alpha=0.3)
@@ -69,8 +69,9 @@ def plot_matrix(names: Sequence[str], matrix: Mapping[tuple[str, str], Differenc
             points = f"{one.points:+.2f}".replace("-", "−") if one.points else "0.00"
             axes.text(x, y + 0.22, points, ha="center", va="center", fontsize=9, color=colour)
     tilted = max(map(len, names)) > 9
-    axes.set_xticks(range(len(names)), names, rotation=30 * tilted, ha="right" if tilted else "center")
-    axes.set_yticks(range(len(names)), names)
+    labels = [*map(literal, names)]
+    axes.set_xticks(range(len(names)), labels, rotation=30 * tilted, ha="right" if tilted else "center")
+    axes.set_yticks(range(len(names)), labels)
     axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5))
     axes.set_title("BLEU of the row minus BLEU of the column\n+ better, − worse at p < 0.05, = neither", fontsize=11)
     axes.tick_params(length=0)
@@ -90,7 +91,7 @@ def plot_buckets(buckets: Buckets, xlabel: str, ylabel: str, path: Path) -> None
         axes.plot(
             [place + offset for place in range(len(kept))],
             [float(values[index] or 0) for index in kept],
-            label=name,
+            label=literal(name),
             color=COLOURS[number % len(COLOURS)],
             linestyle=STYLES[number % len(STYLES)],
             marker=MARKERS[number % len(MARKERS)],

@@ -39,10 +39,15 @@ def series(history: History, name: str) -> tuple[list[int], list[float]]:
     return [row["step"] for row in rows], [row[name] for row in rows]
 
 
+def literal(text: str) -> str:
+    """Text that matplotlib shows as it is, though there are dollars in it, which would begin a formula."""
+    return text.replace("$", r"\$")
+
+
 def labelled(name: str, runs: Sequence[Results]) -> str:
     """A line's entry in the legend, which says when runs of it diverged: there may be nothing else to see of them."""
     updates = [str(run["diverged"]["update"]) for run in runs if run["status"] == "diverged"]
-    return f"{name} (diverged at update {', '.join(updates)})" if updates else name
+    return literal(f"{name} (diverged at update {', '.join(updates)})" if updates else name)
 
 
 def plot_curve(history: History, path: Path) -> None:
@@ -145,7 +150,7 @@ def plot_systems(
         axes.set(xlabel="updates", title=label)
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="NLL (nats per token)")
-    legend_above(figure, panels[1], title + (f" ({CROSS})" if crosses else ""))
+    legend_above(figure, panels[1], literal(title) + (f" ({CROSS})" if crosses else ""))
     save(figure, path)
 
 
@@ -187,7 +192,7 @@ def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path) -> None
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="perplexity")
     explained = f"{CROSS}, or above $e^{{{HIGHEST:g}}}$" if crosses else ""
-    legend_above(figure, panels[1], "\n".join(text for text in (title, explained) if text))
+    legend_above(figure, panels[1], "\n".join(text for text in (literal(title), explained) if text))
     save(figure, path)
 
 
@@ -217,12 +222,12 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
         means = {place: mean(seeds) for place, seeds in scores.items() if seeds}
         for number, chain in enumerate(chains([shape for shape in shapes if place_of[shape] in means])):
             places = [place_of[shape] for shape in chain]
-            label = line if number == 0 else None
+            label = literal(line) if number == 0 else None
             axes.plot(places, [means[place] for place in places], label=label, marker=marker, markersize=6, **style)
         axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
         for place in {place for place, bleu in points if math.isnan(bleu)}:
             mark_end(axes, [place], [0.0], style["color"])
-    axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=title, ylim=(0, None))
+    axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=literal(title), ylim=(0, None))
     axes.set_xticks(range(len(shapes)), [f"{encoder}-{decoder}" for encoder, decoder in shapes])
     axes.set_xlim(-0.5, len(shapes) - 0.5)
     axes.grid(alpha=0.3)

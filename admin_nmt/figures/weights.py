@@ -16,7 +16,7 @@ from ..folding import omega_by_sublayer
 from ..model.omega import log_n
 from ..model.sublayers import Stack, count_sublayers
 from ..profiling import omega_origin
-from .curves import COLOURS, MARKERS, legend_above, line_style, save
+from .curves import COLOURS, MARKERS, legend_above, line_style, literal, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
 CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
@@ -97,7 +97,7 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
             omega = torch.stack([w.float().cpu() for key, w in by_sublayer.items() if key.startswith(name)])
             places, middle, deviation = range(1, len(omega) + 1), omega.mean(1).numpy(), omega.std(1).numpy()
             style = line_style(index)
-            axes.plot(places, middle, label=f"{label} ({origin(model)})", marker=".", **style)
+            axes.plot(places, middle, label=literal(f"{label} ({origin(model)})"), marker=".", **style)
             if model.config.train_omega:
                 axes.fill_between(places, middle - deviation, middle + deviation, color=style["color"], alpha=0.2)
         depths = sorted({count_sublayers(model.config, name) for model in models.values()})
@@ -148,7 +148,7 @@ def plot_sizes(sizes: Mapping[str, Mapping[str, int]], path: Path) -> None:
     names, left = list(sizes), [0.0] * len(sizes)
     for index, part in enumerate(("embeddings", "encoder", "decoder")):
         values = [sizes[name][part] / 1e6 for name in names]
-        axes.barh(names, values, left=left, color=COLOURS[index], label=part)
+        axes.barh([*map(literal, names)], values, left=left, color=COLOURS[index], label=part)
         left = [start + value for start, value in zip(left, values, strict=True)]
     for place, total in enumerate(left):
         axes.text(total, place, f" {total:.1f}M", va="center")

@@ -45,7 +45,7 @@ def push_folder(
         The commit's URL.
 
     Raises:
-        ValueError: the folder holds no file.
+        ValueError: the folder holds no file, or a link to one elsewhere, which nobody meant to publish.
         HubError: the Hub refused, failed or could not be reached; the repository keeps its last complete revision.
     """
     files = model_files(Path(folder))
@@ -86,6 +86,11 @@ def model_files(folder: Path) -> dict[str, Path]:
     }
     if not files:
         raise ValueError(f"{folder}: holds no file to push; give the folder of a saved model")
+    inside = folder.resolve()
+    blobs = inside.parents[1] / "blobs" if inside.parent.name == "snapshots" else inside  # the Hub's own cache links
+    for path in files.values():
+        if not {inside, blobs} & set(path.resolve().parents):
+            raise ValueError(f"{path}: is a link that leads out of {folder}; put the file itself there, or remove it")
     return files
 
 

@@ -1,7 +1,9 @@
 """Model folders: finding, checking and loading them with one clear sentence for what is wrong."""
 
 import hashlib
+import math
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, cast
 
 from huggingface_hub import snapshot_download
@@ -15,10 +17,20 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..averaging import indexed_files
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
+from ..user_errors import ForeignCodeError, refusing_code
 
+# Matrices that every model stores, by the fields of their shapes.
+MATRICES = (
+    ("vocab_size", "d_model"),
+    ("decoder_vocab_size", "d_model"),
+    ("d_model", "encoder_ffn_dim"),
+    ("d_model", "decoder_ffn_dim"),
+)
+MOST_POSITIONS = 2**28  # entries of the table of positions, which is not stored: 1 GB
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 
 
@@ -46,8 +58,11 @@ def read_config(folder: Path) -> PreTrainedConfig:
     if not path.is_file():
         raise ValueError(f"{folder}: has no config.json, so it is no model; name the folder that holds one")
     try:
-        config = AutoConfig.from_pretrained(folder)
-    except (ValueError, OSError, StrictDataclassError) as error:
+        with refusing_code(folder):
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except ForeignCodeError:
+        raise
+    except (ValueError, OSError, StrictDataclassError, RecursionError) as error:
         cause = error.__cause__ if isinstance(error, StrictDataclassError) else error
         raise ValueError(f"{path}: {cause}") from error
     if not config.is_encoder_decoder:
@@ -55,21 +70,47 @@ def read_config(folder: Path) -> PreTrainedConfig:
     return config
 
 
-def check_weights(folder: Path) -> None:
-    """Check that the weights are there and that no safetensors file was cut off, by their headers alone.
+def check_weights(folder: Path, config: PreTrainedConfig) -> None:
+    """Check that the weights are there, that no safetensors file was cut off, and that they fill the configuration.
+
+    Only their headers are read, before anything is allocated for what config.json says.
 
     Raises:
         ValueError: naming the file.
     """
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(f"{folder}: holds an adapter of PEFT; merge it into its model with PEFT, and give that folder")
     files = sorted(folder.glob("*.safetensors"))
     if not files and not any(folder.glob("pytorch_model*.bin")):
         raise ValueError(f"{folder}: has a config.json but no weights; copy or train the model again")
+    for index in folder.glob("*.index.json"):
+        for path in indexed_files(index):
+            if not path.is_file():
+                raise ValueError(f"{path}: is missing, and {index.name} lists it; copy it again")
+    sizes = []
     for path in files:
         try:
-            with safe_open(path, framework="pt"):
-                pass
+            with safe_open(path, framework="pt") as file:
+                sizes += [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
         except SafetensorError as error:
             raise ValueError(f"{path}: is damaged or cut off ({error}); copy it again") from error
+    if files:
+        _check_sizes(folder / "config.json", config, sizes)
+
+
+def _check_sizes(path: Path, config: PreTrainedConfig, sizes: list[int]) -> None:
+    """Refuse a configuration that is larger than the weights: a few bytes of JSON could ask for any memory."""
+
+    def product(*fields: str) -> int:
+        return math.prod(getattr(config, field, None) or 0 for field in fields)
+
+    if (layers := product("encoder_layers") + product("decoder_layers")) > len(sizes):
+        raise ValueError(f"{path}: says {layers} layers, but the weights are {len(sizes)} tensors; copy both again")
+    for fields in MATRICES:
+        if product(*fields) > max(sizes, default=0):
+            raise ValueError(f"{path}: no tensor of the weights is as large as {' × '.join(fields)}; copy both again")
+    if product("max_position_embeddings", "d_model") > MOST_POSITIONS:
+        raise ValueError(f"{path}: max_position_embeddings {config.max_position_embeddings} would take over a gigabyte")
 
 
 def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
@@ -80,6 +121,8 @@ def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrained
     """
     try:
         source, target = load_tokenizers(folder)
+    except ForeignCodeError:
+        raise
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
         what = "is damaged" if any(folder.glob("tokenizer*")) or any(folder.glob("*.spm")) else "is missing"
         raise ValueError(
@@ -95,8 +138,9 @@ def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrained
 
 def check_folder(folder: Path) -> None:
     """Check all that can be checked without loading the weights; errors are those of the functions above."""
-    check_tokenizers(folder, read_config(folder))
-    check_weights(folder)
+    config = read_config(folder)
+    check_tokenizers(folder, config)
+    check_weights(folder, config)
 
 
 def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
@@ -109,11 +153,17 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
         ValueError: config.json or the weights are missing or damaged, or do not fit each other. (transformers draws
             weights that are missing at random, and goes on.)
     """
-    read_config(folder)
-    check_weights(folder)
-    model, info = AutoModelForSeq2SeqLM.from_pretrained(
-        folder, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
-    )
+    check_weights(folder, read_config(folder))
+    try:
+        with refusing_code(folder):
+            model, info = AutoModelForSeq2SeqLM.from_pretrained(
+                folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs
+            )
+    except UnpicklingError as error:
+        raise ValueError(
+            f"{folder}: its pytorch_model.bin is damaged, or holds more than tensors, which could be code and is never "
+            "run; give the weights as safetensors"
+        ) from error
     problems = {
         "missing": sorted(info["missing_keys"]),
         "of another shape": sorted(name for name, *_ in info["mismatched_keys"]),

@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 from ..exporting import ExportError, FoldingError, stock_class
 from ..model.configuration_admin import AdminConfig
 from ..model.sublayers import omega_keys
+from ..user_errors import refusing_code
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (
@@ -35,7 +36,7 @@ def model_info(folder: Path) -> dict[str, Any]:
         ValueError: the folder is no complete model.
     """
     config = read_config(folder)
-    check_weights(folder)
+    check_weights(folder, config)
     check_tokenizers(folder, config)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
     omega = omega_tensors(folder, config)
@@ -51,8 +52,8 @@ def model_info(folder: Path) -> dict[str, Any]:
 
 def count_parameters(config: PreTrainedConfig) -> int:
     """Trained parameters, each once however many modules share it."""
-    with torch.device("meta"):
-        model = AutoModelForSeq2SeqLM.from_config(config)
+    with torch.device("meta"), refusing_code(config.name_or_path):
+        model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

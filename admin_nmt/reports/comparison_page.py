@@ -13,7 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ..figures.comparison_plots import LEAST, plot_comparison
 from ..files import whole_files
 from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
-from .markdown import escaped, table_lines
+from ..schema.messages import escaped
+from .markdown import table_lines
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
 NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}
@@ -277,7 +278,7 @@ def marked(text: str, reference: str) -> list[tuple[str, bool]]:
 def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remarks: Iterable[str]) -> str:
     """The report for a repository."""
     lines = [
-        f"# {title}",
+        f"# {escaped(title)}",
         "",
         "[comparison.html](comparison.html) is the same in one file; the CSV files have all digits.",
         "",
@@ -288,11 +289,12 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remar
     for part in parts:
         lines += ["", f"## {part.title}"]
         for table in part.tables:
-            lines += ["", *markdown_table(table), "", table.note]
+            lines += ["", *markdown_table(table), "", escaped(table.note)]
         if part.picture:
-            lines += ["", f"![{part.picture[1]}]({part.picture[0]}.png)"]
+            lines += ["", f"![{escaped(part.picture[1])}]({part.picture[0]}.png)"]
     for contrast in comparison.contrasts:
-        lines += ["", f"## Where “{contrast.better}” is better than “{contrast.worse}”", ""]
+        better, worse = escaped(contrast.better), escaped(contrast.worse)
+        lines += ["", f"## Where “{better}” is better than “{worse}”", ""]
         header = ["n-gram", f"right in {contrast.better}", f"right in {contrast.worse}", "in the references"]
         rows = [[one.ngram, f"{one.first}", f"{one.second}", f"{one.wanted}"] for one in contrast.ngrams]
         lines += markdown_table(Table(header, rows)) if rows else ["No n-gram is right more often."]

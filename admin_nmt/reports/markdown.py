@@ -15,10 +15,5 @@ def table_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     return "\n".join(table_lines(header, rows))
 
 
-def escaped(text: str) -> str:
-    """Text that breaks no table and is no HTML."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
 def _line(cells: Iterable[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"

@@ -32,6 +32,7 @@ from ..trainer.memory_prediction import (
     predict_memory,
     worst_shape,
 )
+from ..user_errors import refusing_code
 from .markdown import table_text
 
 NOTE = (
@@ -155,7 +156,8 @@ def model_config(recipe: Recipe, prepared: Prepared | None = None) -> AdminConfi
     """The configuration of a recipe's model, with the vocabulary that its tokenizers have or are to have."""
     fields = recipe.model.configuration()
     if recipe.model.from_pretrained is not None:
-        return AutoConfig.from_pretrained(recipe.model.from_pretrained, **fields)
+        with refusing_code(recipe.model.from_pretrained):
+            return AutoConfig.from_pretrained(recipe.model.from_pretrained, trust_remote_code=False, **fields)
     if (tokenizers := find_tokenizers(recipe, prepared)) is not None:
         source, target = tokenizers
         sizes, joint = {"vocab_size": len(source), "decoder_vocab_size": len(target)}, source is target

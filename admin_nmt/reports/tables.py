@@ -10,6 +10,7 @@ from ..figures.curves import plot_depths, plot_systems
 from ..metrics.unigram import read_unigram
 from ..runs.grids import Grid
 from ..runs.results import DEGENERATE
+from ..schema.messages import escaped
 from .markdown import table_text
 
 Row = dict[str, Any]
@@ -99,7 +100,11 @@ def table(systems: dict[str, list[Row]], seeds: int, unigram: float | None) -> s
     """A line a system, in Markdown; a system of which no run has ended shows dashes."""
     head = ["system", "seeds finished", *COLUMNS]
     lines = [
-        [system, verdict(rows, seeds, unigram), *(column(rows) if rows else "–" for column in COLUMNS.values())]
+        [
+            escaped(system),
+            verdict(rows, seeds, unigram),
+            *(column(rows) if rows else "–" for column in COLUMNS.values()),
+        ]
         for system, rows in systems.items()
     ]
     return table_text(head, lines)
@@ -110,7 +115,7 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
     rows = [row for rows in systems.values() for row in rows]
     seeds = ", ".join(map(str, grid.seeds))
     spreads = f"Mean ± standard deviation over the seeds {seeds}" if len(grid.seeds) > 1 else f"Seed {seeds}"
-    parts = [f"# {grid.title}", table(systems, len(grid.seeds), unigram)]
+    parts = [f"# {escaped(grid.title)}", table(systems, len(grid.seeds), unigram)]
     parts += [
         f"{spreads}; NLL in nats per token on the validation set; target tokens "
         "a second in training, sentences a second in translating the test set."

@@ -13,6 +13,7 @@ from ..data.tokenizing import pair_lengths, tokenizer_state
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
+from ..user_errors import refusing_code
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -23,7 +24,8 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     attention = recipe.model.attn_implementation
     source, target = prepared.source_tokenizer, prepared.target_tokenizer
     if start is not None:
-        kind = AutoConfig.from_pretrained(start).model_type
+        with refusing_code(start):
+            kind = AutoConfig.from_pretrained(start, trust_remote_code=False).model_type
         if kind != AdminConfig.model_type:
             raise ValueError(
                 f"model.from_pretrained: {start} holds a {kind} model; start from an unfolded one (final/)"

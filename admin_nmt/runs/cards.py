@@ -15,10 +15,12 @@ from typing import Any
 
 from babel import Locale, UnknownLocaleError
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub.utils import validate_repo_id
 
 from ..figures.weights import plot_mean_omega
 from ..files import whole_files
 from ..model.configuration_admin import AdminConfig
+from ..schema.messages import escaped
 from .recipe import TokenizerSection
 from .results import FILE, load_results
 
@@ -87,7 +89,7 @@ def render_card(run: Path, folder: Path, repo_id: str | None = None, results: Ma
         results: as for [`read_facts`].
 
     Raises:
-        ValueError: a fact is missing, or the run has no such model.
+        ValueError: a fact is missing, the run has no such model, or no repository can have that name.
     """
     facts, unfolded = read_facts(Path(run), results), Path(folder).name == UNFOLDED
     if Path(folder).name not in (STANDARD, UNFOLDED):
@@ -96,9 +98,11 @@ def render_card(run: Path, folder: Path, repo_id: str | None = None, results: Ma
     if refused and not unfolded:
         raise ValueError(f"{folder}: the run has no stock model ({refused}); make the card of {Path(run) / UNFOLDED}")
     author = facts["recipe"].get("card") or {}
-    stock_id = repo_id or author.get("repo_id") or f"USER/{Path(facts['recipe']['output_dir']).name}"
+    stock_id = repo_id or author.get("repo_id") or f"USER/{_repo_name(facts['recipe']['output_dir'])}"
+    validate_repo_id(stock_id)  # the card shows it in commands to copy
     repo_id = f"{stock_id}-admin" if unfolded and not refused else stock_id
-    source, target = (language_name(code) for code in facts["recipe"]["languages"])
+    source, target = (escaped(language_name(code)) for code in facts["recipe"]["languages"])
+    corpus = _corpus(facts["recipe"], author)
     config = AdminConfig.from_dict(dict(facts["model"]["config"]))
     card = ModelCard.from_template(
         _metadata(facts, author, repo_id, unfolded),
@@ -109,12 +113,12 @@ def render_card(run: Path, folder: Path, repo_id: str | None = None, results: Ma
         repo_id=repo_id,
         stock_id=stock_id,
         unfolded=unfolded,
-        refused=refused,
+        refused=escaped(refused) if refused else None,
         joint=config.share_encoder_decoder_embeddings or _is_joint(facts["recipe"]),
         source=source,
         target=target,
-        corpus=_corpus(facts["recipe"], author),
-        test_set=_test_set(facts["recipe"], author),
+        corpus=escaped(corpus) if corpus else None,
+        test_set=escaped(_test_set(facts["recipe"], author)),
         example=json.dumps(author.get("example") or f"A sentence in {source}.", ensure_ascii=False),
         filters=filter_rows(facts["data"]["filters"]),
         progress=progress(facts["history"]),
@@ -204,6 +208,11 @@ def _metadata(facts: RequiredFacts, author: Mapping[str, str], repo_id: str, unf
         model_name=repo_id.split("/")[-1],
         eval_results=results,
     )
+
+
+def _repo_name(output_dir: str) -> str:
+    """The name of a run's folder, without what a repository's cannot have."""
+    return re.sub(r"([^A-Za-z0-9_.]|\.\.+)+", "-", Path(output_dir).name)[:80].strip("-.") or "model"
 
 
 def _is_joint(recipe: RequiredFacts) -> bool:

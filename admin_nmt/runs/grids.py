@@ -1,6 +1,7 @@
 """A grid: one YAML file that names a recipe, systems that change some of its fields, and seeds."""
 
 import json
+import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ COMPARED = (
     *FIXED_ON_RESUME, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type",
     "gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adversarial_weight",
 )  # fmt: skip
+
+PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named after its system
 
 
 @dataclass
@@ -115,6 +118,8 @@ class GridFile(Section):
     @model_validator(mode="after")
     def _check_systems(self) -> Self:
         for name, system in self.systems.items():
+            if not PLAIN_NAME.fullmatch(name):
+                raise ValueError(f"system {name!r} cannot be the name of a folder; leave out / \\ : and line breaks")
             data = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
             if data:
                 raise ValueError(f"system {name} changes {data[0]}; systems compare models on the same data")

@@ -1,5 +1,6 @@
-"""One sentence of a pydantic `ValidationError`: the field, what it holds and what belongs there."""
+"""Quoted values, and one sentence of a pydantic `ValidationError`: the field, what it holds and what belongs there."""
 
+import re
 import reprlib
 from typing import Any
 
@@ -63,6 +64,16 @@ def _below(place: str, error: ValueError) -> str:
 def shown(value: Any) -> str:
     """A value as YAML writes it, where that differs from Python."""
     return {"None": "null", "True": "true", "False": "false"}.get(text := reprlib.repr(value), text)
+
+
+BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # "_" inside a word is no markup
+
+
+def escaped(text: str) -> str:
+    """Text as GitHub's Markdown shows it literally: one line that breaks no table and is no markup, HTML or formula."""
+    one_line = BREAKS.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;")
+    return MARKUP.sub(r"\\\g<0>", one_line)
 
 
 def _place(location: tuple[str | int, ...], values: Any) -> tuple[str, Any]:

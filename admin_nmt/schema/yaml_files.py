@@ -25,7 +25,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     """
     try:
         values = yaml.load(Path(path).read_text(encoding="utf-8"), YamlLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{path}: is not valid YAML: {error}") from error
     _check_mapping(values, str(path))
     return values

@@ -15,6 +15,8 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..user_errors import refusing_code
+
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
 TARGET_FOLDER = "target_tokenizer"
@@ -154,10 +156,19 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """Returns (source, target) as saved in a folder; a joint tokenizer comes twice, as one object."""
-    source = AutoTokenizer.from_pretrained(folder)
+    """Returns (source, target) as saved in a folder; a joint tokenizer comes twice, as one object.
+
+    Raises:
+        ForeignCodeError: one needs code that comes with it.
+    """
+    source = _load(folder)
     target_folder = Path(folder) / TARGET_FOLDER
-    return source, AutoTokenizer.from_pretrained(target_folder) if target_folder.is_dir() else source
+    return source, _load(target_folder) if target_folder.is_dir() else source
+
+
+def _load(folder: str | Path) -> PreTrainedTokenizerBase:
+    with refusing_code(folder):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any, target: bool = False) -> None:

@@ -1,10 +1,7 @@
 """Reading checkpoint files: what is read, what is refused, and that nothing in them runs."""
 
-import importlib
-import os
 import pickle
-import runpy
-import subprocess
+import random
 import sys
 import types
 from argparse import Namespace
@@ -13,21 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hostile import BOMBS, Call, calls, hostile_checkpoint, whole_tensor
 
-from admin_nmt.conversion.fairseq_pickle import CheckpointFileError, Inert, load_inert, read_checkpoint
+from admin_nmt.conversion.fairseq_pickle import CheckpointFileError, load_inert, read_checkpoint
+from admin_nmt.conversion.inert_pickle import STEPS, Inert, InertUnpickler
 
 ARGS = {"arch": "transformer", "encoder_layers": 3, "dropout": 0.1}
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
-
-
-class Payload:
-    """Calls a function when it is unpickled."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
 
 
 @pytest.fixture
@@ -94,26 +83,12 @@ def test_settings_of_newer_versions(write, model):
     assert (args["encoder_layers"], args["decoder_layers"], args["dropout"]) == (3, 2, 0.1)
 
 
-def malicious(marker: Path) -> dict:
-    touch = f"touch {marker}"
-    return {
-        "posix.system": Payload(os.system, touch),
-        "builtins.eval": Payload(eval, f"__import__('os').system('{touch}')"),
-        "builtins.exec": Payload(exec, f"open('{marker}', 'w')"),
-        "subprocess.Popen": Payload(subprocess.Popen, ["touch", str(marker)]),
-        "builtins.getattr": Payload(getattr, "", "join"),
-        "torch.serialization.load": Payload(torch.load, str(marker)),
-        "runpy.run_path": Payload(runpy.run_path, str(marker)),
-        "importlib.import_module": Payload(importlib.import_module, "os"),
-    }
-
-
 @FORMATS
 @pytest.mark.parametrize("protocol", [2, 4])
-@pytest.mark.parametrize("name", malicious(Path("x")))
+@pytest.mark.parametrize("name", calls(Path("x")))
 def test_code_is_refused_and_does_not_run(write, model, tmp_path, zipped, protocol, name):
     marker = tmp_path / "marker"
-    namespace = Namespace(**ARGS, inner=Namespace(values=[{"x": malicious(marker)[name]}]))
+    namespace = Namespace(**ARGS, inner=Namespace(values=[{"x": calls(marker)[name]}]))
     path = write({"args": namespace, "model": model}, zipped, pickle_protocol=protocol)
     with pytest.raises(CheckpointFileError, match=rf"refused: unpickling it would call {name}"):
         read_checkpoint(path)
@@ -128,7 +103,7 @@ def test_functions_of_unknown_packages_are_refused(write, model, monkeypatch, zi
     module.import_user_module.__module__ = "fairseq.utils"
     monkeypatch.setitem(sys.modules, "fairseq", types.ModuleType("fairseq"))
     monkeypatch.setitem(sys.modules, "fairseq.utils", module)
-    path = write({"args": Payload(module.import_user_module, Namespace(user_dir="/x")), "model": model}, zipped)
+    path = write({"args": Call(module.import_user_module, Namespace(user_dir="/x")), "model": model}, zipped)
     with pytest.raises(CheckpointFileError, match=r"fairseq\.utils\.import_user_module"):
         read_checkpoint(path)
 
@@ -180,3 +155,35 @@ def test_torchscript_is_refused(tmp_path):
 def test_incomplete_checkpoints_say_what_is_missing(write, content, message):
     with pytest.raises(CheckpointFileError, match=message):
         read_checkpoint(write(content))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hostile_files_run_nothing(tmp_path, seed):
+    path, marker = tmp_path / "checkpoint.pt", tmp_path / "marker"
+    content, name = hostile_checkpoint(random.Random(seed), marker)
+    path.write_bytes(content)
+    with pytest.raises(CheckpointFileError, match=rf"refused: unpickling it would call {name}|is no checkpoint"):
+        read_checkpoint(path)
+    assert not marker.exists()
+
+
+def test_what_the_bombs_differ_from_is_read(tmp_path):
+    whole_tensor(tmp_path / "checkpoint.pt")
+    state, args = read_checkpoint(tmp_path / "checkpoint.pt")
+    assert torch.equal(state["w"], torch.zeros(2, 2)) and args == {"arch": "t"}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_within_bounds(tmp_path, monkeypatch, name):
+    """By a sentence that names the file, after a bounded number of steps, and before memory for them is taken."""
+    path, allocated = tmp_path / "checkpoint.pt", []
+    BOMBS[name](path)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda size, **options: allocated.append(size) or empty(size, **options))
+    steps = []
+    count = InertUnpickler.count
+    monkeypatch.setattr(InertUnpickler, "count", lambda self, number: steps.append(number) or count(self, number))
+    with pytest.raises(CheckpointFileError, match=r"checkpoint\.pt: "):
+        read_checkpoint(path)
+    assert sum(allocated) <= path.stat().st_size
+    assert sum(steps) <= STEPS + 20_000

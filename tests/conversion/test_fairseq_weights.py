@@ -166,8 +166,8 @@ def test_adaptive_without_its_omega_lists_it(tiny_model):
 
 def test_other_shapes_are_listed(checkpoint):
     state, args = checkpoint
-    with pytest.raises(ConversionError, match=r"fc1\.weight is \[32, 16\] instead of \[64, 16\]"):
-        convert_fairseq(state, args | {"encoder_ffn_embed_dim": 64})
+    with pytest.raises(ConversionError, match=r"fc1\.weight is \[32, 16\] instead of \[24, 16\]"):
+        convert_fairseq(state, args | {"encoder_ffn_embed_dim": 24})
 
 
 def test_exporting_says_what_to_do_instead(checkpoint):
@@ -299,3 +299,24 @@ def test_text_of_a_real_checkpoint(clinic):
         ids = [source_symbols.index(symbol) if symbol in source_symbols else UNK for symbol in source.split()]
         assert sentence["src_tokens"] == [*ids, EOS]
         assert " ".join(target_symbols[token] for token in sentence["nbest"][0]["tokens"][:-1]) == hypothesis
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_layers", 10**9),
+        ("decoder_layers", "many"),
+        ("encoder_ffn_embed_dim", 10**9),
+        ("encoder_embed_dim", 10**9),
+        ("max_source_positions", 10**12),
+        ("dropout", "x" * 10**6),
+    ],
+)
+def test_settings_that_the_weights_do_not_have_are_refused_before_a_model_is_built(tiny_model, name, value):
+    """A few kilobytes can say that they are a model of any size."""
+    state, args = fairseq_checkpoint(tiny_model(**CONVENTIONS))
+    if name == "encoder_embed_dim":
+        args["decoder_embed_dim"] = value
+    with pytest.raises(ConversionError, match=name.removesuffix("_embed_dim") if "embed" in name else name) as told:
+        convert_fairseq(state, args | {name: value})
+    assert len(str(told.value)) < 1000

@@ -249,3 +249,17 @@ def test_multi30k(shared, load):
     pairs = load(folder / "train.en.gz", folder / "train.de.gz")
     assert len(pairs) == 29_000
     assert pairs[0][1] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name):
+    """A few kilobytes of gzip can be one line of any length; reading stops after the longest line that there may be."""
+    monkeypatch.setattr("admin_nmt.data.parallel_text.LONGEST_LINE", 1000)
+    path = tmp_path / name
+    opener = gzip.open if name.endswith("gz") else open
+    with opener(path, "wb") as file:
+        file.write(b"a" * 999 + b"\n" + b"b" * 1_000_000)
+    lines = read_lines(path)
+    assert next(lines) == "a" * 999
+    with pytest.raises(ValueError, match=rf"{name}: line 2 is longer than 1,000 bytes; give one sentence a line"):
+        next(lines)

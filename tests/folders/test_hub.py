@@ -274,3 +274,19 @@ def test_the_trainer_pushes_a_whole_model(model, tokenizer, tmp_path, hub, strat
     pulled = AdminForConditionalGeneration.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
     pushed = trainer.model.state_dict()
     assert all(torch.equal(tensor, pushed[name]) for name, tensor in pulled.state_dict().items())
+
+
+def test_links_that_lead_out_of_the_folder_are_not_published(folder, tmp_path, hub):
+    (tmp_path / "secret").write_text("mine")
+    (folder / "inside.txt").symlink_to(folder / "config.json")
+    push_folder(folder, REPO)
+    (folder / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"notes\.txt: is a link that leads out of"):
+        push_folder(folder, REPO)
+    assert "notes.txt" not in head(hub)
+
+
+def test_a_snapshot_of_the_hub_whose_files_are_links_is_published(folder, tmp_path, hub):
+    push_folder(folder, REPO)
+    push_folder(snapshot_download(REPO, cache_dir=tmp_path / "cache"), "user/copy")
+    assert set(head(hub, repo_id="user/copy")) == set(head(hub))

@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked
 from admin_nmt.reports.systems import target_language
+from admin_nmt.schema.messages import escaped
 
 PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
 
@@ -232,3 +234,54 @@ def test_words_that_the_reference_lacks_are_marked():
 
 def test_text_cannot_break_a_markdown_table():
     assert markdown_table(Table(["x"], [["a|b <i>"]]))[2] == "| a\\|b &lt;i> |"
+
+
+HOSTILE = (
+    "a|b",
+    "`c`",
+    "<script>alert(1)</script>",
+    "![x](http://x/y.png)",
+    "[x](y)",
+    "*z*",
+    "_u_",
+    "$m$",
+    "&lt;",
+    "\\|",
+)
+
+
+def shown(markdown_text: str) -> str:
+    """What a reader of Markdown sees of text without markup."""
+    return unescape(re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", markdown_text))
+
+
+def unescaped_markup(line: str) -> str:
+    """The characters of a line that Markdown would take for markup."""
+    return "".join(re.findall(r"[`*\[\]<$~|]", re.sub(r"\\.", "", line)))
+
+
+def test_quoted_text_stays_text():
+    for text in HOSTILE:
+        assert shown(escaped(text)) == text
+        assert unescaped_markup(escaped(text)) == ""
+    assert escaped("pre_ln of\n# x\r\u2028y") == "pre_ln of # x y"
+
+
+def test_a_report_quotes_names_and_sentences_as_they_are(folder, run_in):
+    """Each table keeps its columns, and nothing that a system wrote becomes markup, neither here nor on the page."""
+    name = r"`x`|<b>![x](http://x/y.png)* $\frac$"
+    lines = (folder / "perfect.txt").read_text().splitlines()
+    lines[:6] = [f"{text} {lines[index]}" for index, text in enumerate(HOSTILE[:6])]
+    (folder / "hostile.txt").write_text("".join(f"{line}\n" for line in lines))
+    systems = ["perfect.txt", f"{name}=hostile.txt"]
+    run_in(folder, *systems, "--reference", "runs/a/test.ref", "--output", "out", "--title", "<img src=x> `t`")
+    report = (folder / "out" / "README.md").read_text()
+    page = (folder / "out" / "comparison.html").read_text()
+    for line in report.splitlines():
+        assert "<" not in line
+        if line.startswith("|") or line.startswith("#"):
+            assert set(unescaped_markup(line)) <= {"|"}, line
+    tables = [block.splitlines() for block in report.split("\n\n") if block.startswith("|")]
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table}) == 1, table
+    assert "<script>" not in page and "<b>!" not in page and "<img src=x>" not in page

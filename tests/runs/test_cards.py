@@ -454,3 +454,22 @@ def test_committed_cards_are_fresh(folder):
     text = render_card(folder, folder / ("final" if refused else "standard"))
     assert (folder / "README.md").read_text(encoding="utf-8") == text
     assert all((folder / name).is_file() for name in cards.pictures(text))
+
+
+def test_a_card_quotes_names_as_text(make_run):
+    """Of the author's fields, `note` alone is Markdown."""
+
+    def change(results):
+        results["recipe"]["card"] = {"dataset_name": "<img src=x>|`a` [b](c)"}
+        results["recipe"]["output_dir"] = 'runs/my run"; rm -rf ~; "'
+
+    text = render_card(run := make_run(change), run / "standard").split("---", 2)[2]
+    assert "&lt;img src=x>\\|\\`a\\` \\[b\\](c)" in text and "<img" not in text
+    assert 'name = "USER/my-run-rm-rf' in text and "rm -rf ~" not in text
+
+
+@pytest.mark.parametrize("repo", ['user/x"; import os; "', "user/a b", "a/b/c", "user/$(id)", "user/`id`"])
+def test_repositories_that_no_hub_has_are_refused(make_run, repo):
+    run = make_run()
+    with pytest.raises(ValueError):
+        render_card(run, run / "standard", repo)

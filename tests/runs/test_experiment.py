@@ -142,6 +142,9 @@ def test_the_last_override_wins(recipe_file, tmp_path):
         ({"seeds": []}, r"seeds holds \[\] where at least 1 belongs"),
         ({"seeds": [1, "2"]}, r"seeds\[1\] holds '2' where a whole number belongs"),
         ({"seeds": [1, 1]}, "name each once"),
+        ({"systems": {"../../x": {}}}, r"system '../../x' cannot be the name of a folder"),
+        ({"systems": {"/x": {}}}, r"system '/x' cannot be the name of a folder"),
+        ({"systems": {"a\nb": {}}}, r"cannot be the name of a folder"),
     ],
 )
 def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
