@@ -26,11 +26,13 @@ from .results import DEGENERATE, device_name
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
 
-def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> dict[str, Any]:
+def average_or_best(
+    trainer: AdminTrainer, average_last: int, folder: Path, *, always_average: bool = False
+) -> dict[str, Any]:
     """Save the better of the trained weights and the average of the last checkpoints, by BLEU on the validation set.
 
     The trained weights are those of the best checkpoint with `load_best_model_at_end`, else the last ones. Without a
-    validation set the average is taken where there is one.
+    validation set, and with `always_average`, the average is taken where there is one.
     """
     best = trainer.state.best_model_checkpoint
     kind = f"best checkpoint {Path(best).name}" if best and trainer.args.load_best_model_at_end else "last weights"
@@ -41,7 +43,8 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
         trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
-        kind = max(reversed(candidates), key=lambda name: merit(candidates[name]))
+        names = [*reversed(candidates)]
+        kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name]))
         if not kind.startswith("average"):
             model.load_state_dict(trained)
     trainer.save_model(str(folder))

@@ -102,7 +102,9 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     )
     results["search"] = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
-    results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
+    results["chosen"] = average_or_best(
+        trainer, recipe.evaluation.average_last, folder / "final", always_average=recipe.evaluation.always_average
+    )
     # ω may be trained: that of the weights which were chosen counts.
     results["omega"] = omega_facts(trainer.accelerator.unwrap_model(trainer.model))
     print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")

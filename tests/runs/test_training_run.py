@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
 
@@ -57,6 +58,18 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
     assert "average of the last 2 checkpoints" in results["chosen"]["valid"]  # five were asked for, two were there
+
+
+def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):
+    """As in both papers, even where the average is the worse; every tenth of 300 pairs is held out."""
+    scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
+    monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
+    train(
+        write_recipe(tmp_path), "--data.valid", "null", "--data.valid_every", 10, "--evaluation.always_average", "true"
+    )
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
+    assert results["data"]["filters"]["total"] == 270
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
