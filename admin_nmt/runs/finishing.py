@@ -15,6 +15,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from ..averaging import average_checkpoints
 from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
+from ..metrics.published_bleu import published_bleu
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.checkpoints import complete_checkpoints
@@ -94,7 +95,7 @@ def write_cards(run: Path) -> None:
         print_once(f"      no model card: {error}")
 
 
-def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, Any]:
+def test_scores(model: Path, test: Dataset | None, language: str, paper: str | None = None) -> dict[str, Any]:
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
@@ -107,9 +108,13 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
+    if paper is not None:
+        scores |= {"published_bleu": published_bleu(translations, references, language, paper), "paper": paper}
     print_once(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
     print_once(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
     print_once(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
+    if paper is not None:
+        print_once(f"      BLEU as {paper} computed it {scores['published_bleu']:.2f}")
     for row in range(min(3, len(test))):
         print_once(f"      source      {test[row]['source']}")
         print_once(f"      translation {translations[row]}\n      reference   {references[row]}")

@@ -16,6 +16,7 @@ from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from ..data.mixing import Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
+from ..metrics.published_bleu import PUBLISHED
 from ..model.configuration_admin import AdminConfig
 from ..schema.messages import FieldError
 from ..schema.sections import Section, as_given, checked, one_or_several, section_of
@@ -146,12 +147,22 @@ class EvaluationSection(Section):
         always_average: take the average whatever it scores, as both papers do.
         num_beams: beam size of the test set's translation, and of the saved model by default.
         length_penalty: hypothesis scores are divided by length to this power.
+        published_bleu: also BLEU of the test set as this paper computed it, a name in
+            `admin_nmt.metrics.published_bleu.PUBLISHED`.
     """
 
     average_last: int = Field(default=0, ge=0)
     always_average: bool = False
     num_beams: int = Field(default=5, ge=1)
     length_penalty: int | float = 1.0
+    published_bleu: str | None = None
+
+    @field_validator("published_bleu")
+    @classmethod
+    def _check_paper(cls, paper: str | None) -> str | None:
+        if paper is not None and paper not in PUBLISHED:
+            raise ValueError(f"is {paper!r}; choose from {', '.join(PUBLISHED)}, or leave it out")
+        return paper
 
 
 class CardSection(Section):

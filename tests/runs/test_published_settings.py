@@ -21,8 +21,8 @@ BIG_SIZE = {"d_model": 1024, "ffn": 4096, "heads": 16}
 VD_RUN = {"optimizer": "radam", "beta2": 0.98, "schedule": "inverse_sqrt", "clipping": 0.0, "smoothing": 0.1}
 DL_RUN = VD_RUN | {"optimizer": "adam"}
 VD_DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1}  # TC wmt14_en-{de,fr}.md; DN
-LAST_10 = {"save": "epoch", "average": 10, "always": True}  # TC, DN: their eval scripts
-LAST_5 = {"save": "epoch", "average": 5, "always": True}  # DL 4.1; DLc
+LAST_10 = {"save": "epoch", "average": 10, "always": True, "bleu": "liu2020"}  # TC, DN: their eval scripts
+LAST_5 = {"save": "epoch", "average": 5, "always": True, "bleu": "wang2019"}  # DL 4.1; DLc
 EN_DE = {"beam": 4, "length_penalty": 0.6}  # TC eval_wmt_en-de.sh; DLc
 EN_FR = {"valid_every": 1333, "max_ratio": 1.5, "ratio_slack": 0, "max_words": 250, "vocab_size": 44512}
 NO_FILTER = {"drop_copies": False, "drop_duplicates": False, "drop_held_out": None}  # no preparation script has one
@@ -126,6 +126,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "save": training.save_strategy,
         "average": evaluation.average_last,
         "always": evaluation.always_average,
+        "bleu": evaluation.published_bleu,
         "beam": evaluation.num_beams,
         "length_penalty": evaluation.length_penalty,
         "vocab_size": recipe.tokenizer.vocab_size,

@@ -64,12 +64,14 @@ def test_the_average_is_taken_always_and_validation_comes_from_the_training_pair
     """As in both papers, even where the average is the worse; every tenth of 300 pairs is held out."""
     scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
     monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
-    train(
-        write_recipe(tmp_path), "--data.valid", "null", "--data.valid_every", 10, "--evaluation.always_average", "true"
-    )
+    options = {"data.valid": "null", "data.valid_every": 10, "evaluation.always_average": "true"}
+    options["evaluation.published_bleu"] = "wang2019"
+    train(write_recipe(tmp_path), *(text for name, value in options.items() for text in (f"--{name}", value)))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
     assert results["data"]["filters"]["total"] == 270
+    card = (tmp_path / "run" / "standard" / "README.md").read_text()
+    assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
