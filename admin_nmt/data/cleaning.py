@@ -21,10 +21,6 @@ from filelock import FileLock
 from ..files import write_text_whole
 from .arrow_cache import map_shards, write_arrow
 
-RATIO_SLACK = 5
-"""Words by which the longer side may exceed `max_ratio` times the shorter: a bare ratio of 1.5 would drop every pair
-of 1 and 2 words, and 888 of Multi30k's 29,000 good En-De pairs; with the slack it drops 7, most of them damaged."""
-
 FILTERS = ("empty side", "over-long", "length ratio", "copy", "duplicate", "held out")
 _EMPTY, _OVER_LONG, _RATIO, _COPY, _DUPLICATE, _HELD_OUT = range(len(FILTERS))
 _KEPT = len(FILTERS)
@@ -44,7 +40,9 @@ class CleaningOptions:
             do; fairseq's preparation does so to training text alone. Byte-level BPE does not need it. `clean` itself
             ignores this field.
         max_words: longest side allowed, in whitespace words; None for no limit.
-        max_ratio: drop when longer > max_ratio * shorter + RATIO_SLACK, in whitespace words; None to keep all.
+        max_ratio: drop when longer > max_ratio * shorter + ratio_slack, in whitespace words; None to keep all.
+        ratio_slack: words; 0 is Moses' bare ratio, of which 1.5 drops every pair of 1 and 2 words, and 888 of
+            Multi30k's 29,000 good En-De pairs; with 5 it drops 7, most of them damaged.
         drop_copies: drop pairs whose two sides are identical.
         drop_duplicates: keep only the first of identical pairs.
         drop_held_out: drop training pairs whose source ("source") or whose source and target ("pair") stand in the
@@ -54,6 +52,7 @@ class CleaningOptions:
     normalize: bool = False
     max_words: int | None = 250
     max_ratio: float | None = 1.5
+    ratio_slack: int = 5
     drop_copies: bool = True
     drop_duplicates: bool = True
     drop_held_out: str | None = "source"
@@ -63,6 +62,8 @@ class CleaningOptions:
             raise ValueError(f"max_words is {self.max_words}: give at least 1, or null for no limit")
         if self.max_ratio is not None and self.max_ratio < 1:
             raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
+        if self.ratio_slack < 0:
+            raise ValueError(f"ratio_slack is {self.ratio_slack}: give 0 or more")
         if self.drop_held_out not in ("source", "pair", None):
             raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair or null")
 
@@ -142,7 +143,7 @@ def _verdict(source: str, target: str, options: CleaningOptions, held_out: set[i
         return _EMPTY
     if options.max_words is not None and longer > options.max_words:
         return _OVER_LONG
-    if options.max_ratio is not None and longer > options.max_ratio * shorter + RATIO_SLACK:
+    if options.max_ratio is not None and longer > options.max_ratio * shorter + options.ratio_slack:
         return _RATIO
     if options.drop_copies and source == target:
         return _COPY

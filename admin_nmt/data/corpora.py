@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict, concatenate_datasets
+import numpy as np
+from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from .cleaning import CleaningOptions, clean, format_counts
 from .mixing import Corpus, Treatment
@@ -21,13 +22,18 @@ TREATMENT_FIELDS = ("upsample", "tag", "detokenize")
 
 
 def read_corpora(
-    spec: Mapping[str, Any], *, cache_dir: str | Path | None = None, num_proc: int | None = None
+    spec: Mapping[str, Any],
+    *,
+    valid_every: int | None = None,
+    cache_dir: str | Path | None = None,
+    num_proc: int | None = None,
 ) -> tuple[list[Corpus], DatasetDict]:
     """Load the corpora of a recipe.
 
     Args:
         spec: any of `train`, `valid` and `test`, each the arguments of `load_parallel` as a mapping, or a list of such
             mappings. Those of `train` may also have `upsample`, `tag` and `detokenize`.
+        valid_every: every n-th of all training pairs becomes a pair of `valid` instead.
         cache_dir: where the Arrow files go; None for the cache of `datasets`.
         num_proc: worker processes; None for one a core.
 
@@ -41,9 +47,24 @@ def read_corpora(
     treatments = [Treatment(where, **_part(fields, TREATMENT_FIELDS)) for where, fields in given["train"]]
     arguments = {split: [_part(fields, CORPUS_FIELDS) for _, fields in named] for split, named in given.items()}
     pairs = {split: [load_parallel(**files, **options) for files in several] for split, several in arguments.items()}
+    if valid_every is not None:
+        pairs["train"], pairs["valid"] = _every(pairs["train"], valid_every)
     evaluation = {split: concatenate_datasets(pairs[split]) for split in SPLITS[1:] if pairs[split]}
     training = [Corpus(*corpus) for corpus in zip(treatments, pairs["train"], strict=True)]
     return training, DatasetDict(evaluation)
+
+
+def _every(corpora: Sequence[Dataset], n: int) -> tuple[list[Dataset], list[Dataset]]:
+    """The corpora without, and their, pairs n, 2n, … of all of them in a row (fairseq's prepare-wmt14en2fr.sh)."""
+    rest, taken, start = [], [], 0
+    for corpus in corpora:
+        is_taken = (np.arange(start, start + len(corpus)) + 1) % n == 0
+        rest.append(corpus.select(np.flatnonzero(~is_taken)))
+        taken.append(corpus.select(np.flatnonzero(is_taken)))
+        start += len(corpus)
+    if start < n:
+        raise ValueError(f"data.valid_every is {n}, and there are {start} training pairs; give a smaller number")
+    return rest, taken
 
 
 def _part(corpus: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -106,7 +106,14 @@ def tokenized_bleu(
     """
     _check_paired(hypotheses, references)
     tokens = [moses_tokenize(side, language, lowercase=lowercase) for side in (hypotheses, references)]
-    return float(BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(tokens[0], [tokens[1]]).score)
+    return multi_bleu(*tokens)
+
+
+def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU (0 to 100) of lines of tokens separated by spaces, as multi-bleu.perl computes it: not smoothed, cased."""
+    _check_paired(hypotheses, references)
+    bleu = BLEU(tokenize="none", smooth_method="none", force=True)
+    return float(bleu.corpus_score(hypotheses, [references]).score)
 
 
 def meteor(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Scores:

@@ -15,6 +15,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from ..averaging import average_checkpoints
 from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
+from ..metrics.published_bleu import published_bleu
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.checkpoints import last_whole_weights
@@ -26,11 +27,13 @@ from .results import DEGENERATE, device_name
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
 
-def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> dict[str, Any]:
+def average_or_best(
+    trainer: AdminTrainer, average_last: int, folder: Path, *, always_average: bool = False
+) -> dict[str, Any]:
     """Save the better of the trained weights and the average of the last checkpoints, by BLEU on the validation set.
 
     The trained weights are those of the best checkpoint with `load_best_model_at_end`, else the last ones. Without a
-    validation set the average is taken where there is one.
+    validation set, and with `always_average`, the average is taken where there is one.
     """
     best = trainer.state.best_model_checkpoint
     kind = f"best checkpoint {Path(best).name}" if best and trainer.args.load_best_model_at_end else "last weights"
@@ -41,7 +44,8 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path) -> d
         trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
-        kind = max(reversed(candidates), key=lambda name: merit(candidates[name]))
+        names = [*reversed(candidates)]
+        kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name]))
         if not kind.startswith("average"):
             model.load_state_dict(trained)
     if trainer.is_world_process_zero():
@@ -95,7 +99,7 @@ def write_cards(run: Path, results: dict[str, Any]) -> None:
         print_once(f"      no model card: {error}")
 
 
-def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, Any]:
+def test_scores(model: Path, test: Dataset | None, language: str, paper: str | None = None) -> dict[str, Any]:
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
@@ -109,9 +113,13 @@ def test_scores(model: Path, test: Dataset | None, language: str) -> dict[str, A
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
+    if paper is not None:
+        scores |= {"published_bleu": published_bleu(translations, references, language, paper), "paper": paper}
     print_once(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
     print_once(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
     print_once(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
+    if paper is not None:
+        print_once(f"      BLEU as {paper} computed it {scores['published_bleu']:.2f}")
     for row in range(min(3, len(test))):
         print_once(f"      source      {test[row]['source']}")
         print_once(f"      translation {translations[row]}\n      reference   {references[row]}")

@@ -69,7 +69,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         if root is not None:
             spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
         with watch("reading") as step:
-            training, evaluation = read_corpora(spec, **options)
+            training, evaluation = read_corpora(spec, valid_every=recipe.data.valid_every, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
         with watch("cleaning") as step:
             training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **options)

@@ -17,6 +17,7 @@ from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from ..data.mixing import Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
+from ..metrics.published_bleu import PUBLISHED
 from ..model.configuration_admin import AdminConfig
 from ..schema.messages import FieldError
 from ..schema.sections import Section, as_given, checked, one_or_several, section_of
@@ -54,6 +55,7 @@ class DataSection(Section):
         builtin: name of a corpus that is made here, instead of `train`, `valid` and `test`.
         train: a corpus or a list of them, as `admin_nmt.data.corpora.read_corpora` reads them.
         valid: likewise, without `upsample`, `tag` and `detokenize`.
+        valid_every: instead of `valid`: every n-th of all training pairs, before the cleaning.
         test: one corpus.
         cleaning: of the training pairs.
     """
@@ -64,6 +66,7 @@ class DataSection(Section):
     builtin: str | None = None
     train: one_or_several(_TrainingCorpus) | None = None  # type: ignore[valid-type]
     valid: one_or_several(_Corpus) | None = None  # type: ignore[valid-type]
+    valid_every: int | None = Field(default=None, ge=2)
     test: _Corpus | None = None
     cleaning: CleaningSection | None = None
 
@@ -73,6 +76,8 @@ class DataSection(Section):
             raise FieldError(f"builtin: {self.builtin!r} is not one of {', '.join(BUILTIN_CORPORA)}")
         if self.builtin is None and self.train is None:
             raise ValueError(f"has no train; name its files, or a builtin corpus: {', '.join(BUILTIN_CORPORA)}")
+        if self.valid_every is not None and (self.valid is not None or self.builtin is not None):
+            raise FieldError("valid_every takes pairs from data.train, and the validation set is given; leave one out")
         return self
 
 
@@ -140,13 +145,25 @@ class EvaluationSection(Section):
 
     Args:
         average_last: average this many last checkpoints, and take the average if it is better.
+        always_average: take the average whatever it scores, as both papers do.
         num_beams: beam size of the test set's translation, and of the saved model by default.
         length_penalty: hypothesis scores are divided by length to this power.
+        published_bleu: also BLEU of the test set as this paper computed it, a name in
+            `admin_nmt.metrics.published_bleu.PUBLISHED`.
     """
 
     average_last: int = Field(default=0, ge=0)
+    always_average: bool = False
     num_beams: int = Field(default=5, ge=1)
     length_penalty: int | float = 1.0
+    published_bleu: str | None = None
+
+    @field_validator("published_bleu")
+    @classmethod
+    def _check_paper(cls, paper: str | None) -> str | None:
+        if paper is not None and paper not in PUBLISHED:
+            raise ValueError(f"is {paper!r}; choose from {', '.join(PUBLISHED)}, or leave it out")
+        return paper
 
     @field_validator("length_penalty")
     @classmethod
@@ -208,7 +225,8 @@ class Recipe(Section):
     def _check_selection(self) -> Self:
         """Whether evaluations, early stopping and averaging find what they need."""
         training, average_last = self.training, self.evaluation.average_last
-        if training.eval_strategy != "no" and self.data.valid is None and self.data.builtin is None:
+        held_out = (self.data.valid, self.data.valid_every, self.data.builtin)
+        if training.eval_strategy != "no" and all(given is None for given in held_out):
             raise ValueError(
                 f"training.eval_strategy is {training.eval_strategy!r}, which needs data.valid; name its files, or "
                 "leave eval_strategy out"

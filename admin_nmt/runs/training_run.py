@@ -102,7 +102,9 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     )
     results["search"] = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
-    results["chosen"] = average_or_best(trainer, recipe.evaluation.average_last, folder / "final")
+    results["chosen"] = average_or_best(
+        trainer, recipe.evaluation.average_last, folder / "final", always_average=recipe.evaluation.always_average
+    )
     # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
     model = trainer.accelerator.unwrap_model(trainer.model)
     results |= {"model": model_facts(model), "omega": omega_facts(model)}
@@ -113,7 +115,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
     print_once(f"[5/5] test set, beam search with {standard}")
-    results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1])
+    results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1], recipe.evaluation.published_bleu)
     if trainer.is_world_process_zero():
         write_cards(folder, results)
         write_results(folder, results)

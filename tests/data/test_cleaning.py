@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admin_nmt.data import arrow_cache
-from admin_nmt.data.cleaning import FILTERS, RATIO_SLACK, CleaningOptions, clean, format_counts
+from admin_nmt.data.cleaning import FILTERS, CleaningOptions, clean, format_counts
 
 SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=40)
@@ -48,7 +48,7 @@ def reference(pairs, options, held_out):
             verdict = "empty side"
         elif options.max_words and max(lengths) > options.max_words:
             verdict = "over-long"
-        elif options.max_ratio and max(lengths) > options.max_ratio * min(lengths) + RATIO_SLACK:
+        elif options.max_ratio and max(lengths) > options.max_ratio * min(lengths) + options.ratio_slack:
             verdict = "length ratio"
         elif options.drop_copies and source == target:
             verdict = "copy"
@@ -64,6 +64,12 @@ def reference(pairs, options, held_out):
         counts[verdict] += 1
         counts["total"] += 1
     return kept, counts
+
+
+def test_a_bare_ratio_drops_short_pairs_which_the_slack_keeps():
+    pairs = dataset([("yes", "ja doch"), ("one two", "eins zwei drei"), ("a", "b c d e f g")])
+    kept = {slack: pairs_of(clean(pairs, CleaningOptions(ratio_slack=slack))[0]) for slack in (0, 5)}
+    assert kept == {0: [("one two", "eins zwei drei")], 5: pairs_of(pairs)}
 
 
 @settings(max_examples=100, deadline=None)

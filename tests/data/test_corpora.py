@@ -72,6 +72,21 @@ def no_tokenising(monkeypatch):
     return forbid
 
 
+def test_every_nth_training_pair_is_held_out(tmp_path):
+    """Counted over all corpora in a row, as `awk 'NR % n == 0'` does on their concatenation."""
+    lines = [f"s{i}\tt{i}\n" for i in range(1, 24)]
+    for name, part in (("a", lines[:5]), ("b", lines[5:])):
+        (tmp_path / f"{name}.tsv").write_text("".join(part))
+    spec = {"train": [{"source": str(tmp_path / f"{name}.tsv")} for name in "ab"]}
+    training, evaluation = read_corpora(spec, valid_every=4, cache_dir=tmp_path / "cache")
+    cleaned, counts = clean_corpora(training, evaluation, CleaningOptions(), ["en", "de"], cache_dir=tmp_path / "cache")
+    assert evaluation["valid"]["source"][:] == [f"s{i}" for i in range(4, 24, 4)]
+    rest = [f"s{i}" for i in range(1, 24) if i % 4]
+    assert [source for corpus in cleaned for source in corpus.pairs["source"]] == rest and counts["kept"] == len(rest)
+    with pytest.raises(ValueError, match="valid_every is 24, and there are 23 training pairs"):
+        read_corpora(spec, valid_every=24, cache_dir=tmp_path / "cache")
+
+
 def test_only_training_pairs_are_cleaned(recipe, tmp_path):
     (train,), evaluation, counts = load(recipe, tmp_path / "cache")
     assert pairs_of(train) == CORPORA["train"][:2]

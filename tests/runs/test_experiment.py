@@ -111,7 +111,8 @@ def test_every_system_of_the_grids_is_a_recipe(path):
     configurations = set()
     for system in grid.systems:
         recipe = next(run.recipe() for run in grid.runs() if run.system == system)
-        configurations.add(json.dumps(AdminConfig(**recipe.model.configuration()).to_dict(), sort_keys=True))
+        model = AdminConfig(**recipe.model.configuration()).to_dict()
+        configurations.add(json.dumps([model, recipe.training.arguments()], sort_keys=True))
     assert len(configurations) == len(grid.systems)  # no two systems are the same
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
 
@@ -57,6 +58,20 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
     assert "average of the last 2 checkpoints" in results["chosen"]["valid"]  # five were asked for, two were there
+
+
+def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):
+    """As in both papers, even where the average is the worse; every tenth of 300 pairs is held out."""
+    scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
+    monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
+    options = {"data.valid": "null", "data.valid_every": 10, "evaluation.always_average": "true"}
+    options["evaluation.published_bleu"] = "wang2019"
+    train(write_recipe(tmp_path), *(text for name, value in options.items() for text in (f"--{name}", value)))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
+    assert results["data"]["filters"]["total"] == 270
+    card = (tmp_path / "run" / "standard" / "README.md").read_text()
+    assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
