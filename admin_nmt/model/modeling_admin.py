@@ -33,7 +33,7 @@ from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right
+from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
 from .omega import deepnorm_beta
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, PostNorm, ScaledPostNorm, Sublayer, residual_block
@@ -424,6 +424,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def smoothed_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
         """The training loss, divided by the target tokens of the update, and the summed NLL."""
+        labels = without_padding(labels, self.config.pad_token_id, num_items)
         loss, nll = chunked_label_smoothed_nll(
             states, self.lm_head.weight, labels, self.config.label_smoothing, self.excluded_token
         )
@@ -447,10 +448,10 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     ) -> AdminSeq2SeqLMOutput:
         """Predict the target of source ids [B, S].
 
-        With `labels` [B, T] (−100 where there is none) the loss is, in training mode, the label-smoothed loss summed
-        over the target tokens and divided by `num_items_in_batch`, their number over all processes and accumulation
-        steps (by default those of this call); `logits` is then None, for they never exist as a whole. In evaluation
-        mode the loss is the mean NLL in nats per token, and logits [B, T, V] are returned.
+        With `labels` [B, T] (−100 or `<pad>` where there is none) the loss is, in training mode, the label-smoothed
+        loss summed over the target tokens and divided by `num_items_in_batch`, their number over all processes and
+        accumulation steps (by default those of this call); `logits` is then None, for they never exist as a whole. In
+        evaluation mode the loss is the mean NLL in nats per token, and logits [B, T, V] are returned.
         """
         if labels is not None:
             use_cache = False
@@ -474,6 +475,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         else:
             logits = self.compute_logits(outputs.last_hidden_state)
         if labels is not None and not self.training:
+            labels = without_padding(labels, self.config.pad_token_id)
             nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
             loss = nll / num_target_tokens(labels)
         return AdminSeq2SeqLMOutput(
