@@ -137,6 +137,7 @@ class ModelWithTokenizers(PushToHubMixin):
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
         self.model.save_pretrained(save_directory, **kwargs)
         for subfolder, tokenizer in self.tokenizers.items():
+            tokenizer.model_max_length = self.model.config.max_position_embeddings
             tokenizer.save_pretrained(Path(save_directory) / subfolder)
 
 
@@ -397,7 +398,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
         self.post_init()
         # The default of `generate` would cut every translation at 20 tokens.
-        self.generation_config.max_new_tokens = config.max_position_embeddings - 1
+        self.generation_config.max_length = config.max_position_embeddings
 
     @property
     def excluded_token(self) -> int | None:

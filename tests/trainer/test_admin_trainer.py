@@ -444,6 +444,7 @@ def test_checkpoint_has_tokenizers_and_says_that_a_cache_may_be_used(new_model, 
     assert AutoConfig.from_pretrained(folder).use_cache
     source, target = load_tokenizers(folder)
     assert (source.get_vocab(), target.get_vocab()) == (tokenizer.get_vocab(), target_tokenizer.get_vocab())
+    assert source.model_max_length == target.model_max_length == 64
 
 
 @pytest.mark.parametrize(
