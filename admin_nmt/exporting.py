@@ -145,6 +145,8 @@ def _generation_config(model: AdminForConditionalGeneration) -> GenerationConfig
     settings = model.generation_config.to_dict()
     settings.pop("_from_model_config", None)  # it would have these settings made anew from config.json
     config = GenerationConfig.from_dict(settings)
+    if config.max_new_tokens is not None:  # as Marian's folders have it, and as Seq2SeqTrainer's argument overrides it
+        config.max_length, config.max_new_tokens = config.max_new_tokens + 1, None
     config.bad_words_ids = [[model.config.pad_token_id]]
     config.eos_token_id = model.config.eos_token_id
     config.pad_token_id = config.decoder_start_token_id = model.config.pad_token_id
@@ -182,7 +184,7 @@ def export_standard(
     with new_folder(folder) as temporary:
         stock = standard_model(model)
         stock.save_pretrained(temporary)
-        save_tokenizers(temporary, tokenizer, target_tokenizer)
+        save_tokenizers(temporary, tokenizer, target_tokenizer, positions=model.config.max_position_embeddings)
         reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
         error = check_same_outputs(model, reloaded)
         facts = {"variant": model.config.variant, "max_logit_error": error}
@@ -220,7 +222,8 @@ def check_same_outputs(
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
     decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
-    settings: Any = inputs | {"num_beams": 5, "max_new_tokens": 12, "early_stopping": True}
+    # None takes the place of what a model's own configuration may have, which would go before `max_length`.
+    settings: Any = inputs | {"num_beams": 5, "max_length": 13, "max_new_tokens": None, "early_stopping": True}
     with evaluation_mode(model):
         ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
         beams = [m.generate(**settings).tolist() for m in (model, stock)]

@@ -18,9 +18,11 @@ def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
 
 @contextmanager
 def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    was_training = model.training
-    model.train(training)
+    others = [module for module in model.modules() if module.training != training]
     try:
+        if others:  # else other threads may run the model meanwhile, which `train` would disturb
+            model.train(training)
         yield
     finally:
-        model.train(was_training)
+        for module in others:
+            module.training = not training

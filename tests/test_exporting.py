@@ -70,10 +70,10 @@ def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
         assert len(set(ours["translations"])) > 1, name
 
 
-@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
-def test_folder(model, tokenizer, tmp_path, variant):
+@pytest.mark.parametrize(("variant", "limit"), [("admin", None), ("pre_ln", 30)])  # the limit, as older folders have it
+def test_folder(model, tokenizer, tmp_path, variant, limit):
     ours = model(variant=variant)
-    ours.generation_config.num_beams = 4
+    ours.generation_config.num_beams, ours.generation_config.max_new_tokens = 4, limit
     reloaded = export_standard(ours, tokenizer, tmp_path / "stock")
     assert {path.name for path in (tmp_path / "stock").iterdir()} == {
         "README.md",
@@ -89,6 +89,11 @@ def test_folder(model, tokenizer, tmp_path, variant):
     assert "auto_map" not in config
     generation = json.loads((tmp_path / "stock" / "generation_config.json").read_text())
     assert (generation["num_beams"], generation["bad_words_ids"]) == (4, [[tokenizer.pad_token_id]])
+    positions = ours.config.max_position_embeddings
+    assert generation["max_length"] == (positions if limit is None else limit + 1)
+    assert "max_new_tokens" not in generation
+    saved = AutoTokenizer.from_pretrained(tmp_path / "stock")
+    assert len(saved("ba " * 9 * positions, truncation=True)["input_ids"]) == positions != tokenizer.model_max_length
     report = json.loads((tmp_path / "stock" / "export.json").read_text())
     assert report["variant"] == variant and 0 <= report["max_logit_error"] < 1e-4
 

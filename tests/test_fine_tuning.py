@@ -1,12 +1,21 @@
-"""The pages' fine-tuning examples, run as they stand on a folded and on an unfolded model."""
+"""The pages' fine-tuning examples, run as they stand on a folded and on an unfolded model, and what else peers do."""
 
+import logging
 import re
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from toy import random_texts
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.exporting import export_standard
@@ -34,10 +43,18 @@ def run(tmp_path_factory) -> Path:
     )
     size = {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
     size |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
-    config = AdminConfig(vocab_size=len(tokenizer), d_model=32, encoder_layers=3, decoder_layers=2, dropout=0.0, **size)
+    config = AdminConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_layers=3,
+        decoder_layers=2,
+        dropout=0.0,
+        max_position_embeddings=200,
+        **size,
+    )
     model = AdminForConditionalGeneration(config).eval()
     model.save_pretrained(folder / "final")
-    save_tokenizers(folder / "final", tokenizer)
+    save_tokenizers(folder / "final", tokenizer, positions=config.max_position_embeddings)
     export_standard(model, tokenizer, folder / "standard")
     return folder
 
@@ -68,3 +85,64 @@ def test_examples_fine_tune(run, kind, page, trainer, tmp_path, monkeypatch):
     if trainer == "Seq2SeqTrainer":
         saved = AutoModelForSeq2SeqLM.from_pretrained("runs/tuned")
         assert loss_of_pairs(run / kind, saved, scope) == loss_of_pairs(run / kind, tuned, scope)
+
+
+@pytest.fixture
+def complaints(caplog):
+    """What transformers, torch and datasets warn of."""
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield lambda: [*(str(w.message) for w in caught), *(r.getMessage() for r in caplog.records if r.levelno > 20)]
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.mark.parametrize("kind", ["standard", "final"])
+def test_a_peers_script_trains_and_generates_without_a_warning(run, kind, tmp_path, complaints):
+    folder, sources, targets = run / kind, random_texts(8), random_texts(8, seed=1)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    rows = tokenizer(sources, text_target=targets, truncation=True)
+    expected = loss_of_pairs(folder, model, {"sources": sources, "targets": targets})
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=8,
+        logging_steps=1,
+        predict_with_generate=True,
+        generation_max_length=6,
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Seq2SeqTrainer(
+        model,
+        args,
+        train_dataset=Dataset.from_dict(dict(rows)),
+        eval_dataset=Dataset.from_dict(dict(rows)),
+        processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+    )
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    if kind == "final":
+        model.config.label_smoothing = 0.0
+    trainer.train()
+    (loss,) = (entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    written = trainer.predict(trainer.eval_dataset).predictions
+    assert (written[:, 6:] == tokenizer.pad_token_id).all() and (written[:, 5] != tokenizer.pad_token_id).any()
+    trainer.save_model()
+    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert saved.generation_config.max_length == model.config.max_position_embeddings
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
+    assert complaints() == []
+
+
+@pytest.mark.parametrize("kind", ["standard", "final"])
+def test_limits_of_generate_take_the_place_of_the_saved_one(run, kind):
+    model = AutoModelForSeq2SeqLM.from_pretrained(run / kind)
+    batch = torch.tensor([[5, 6, 7, 0]])
+    endless = {"suppress_tokens": [0], "num_beams": 1}
+    assert model.generate(batch, **endless, max_length=9).shape == (1, 9)
+    assert model.generate(batch, **endless, max_new_tokens=7).shape == (1, 8)
+    assert model.generation_config.max_length == model.config.max_position_embeddings

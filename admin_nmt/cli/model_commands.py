@@ -41,7 +41,7 @@ def profile(
     if output:
         with new_folder(output) as temporary:
             fresh.save_pretrained(temporary)
-            save_tokenizers(temporary, *load_tokenizers(folder))
+            save_tokenizers(temporary, *load_tokenizers(folder), positions=fresh.config.max_position_embeddings)
     write_lines(f"{name}\t{value:.6f}" for name, value in omega.items())
 
 
@@ -63,7 +63,7 @@ def fold(model: Model, out: New) -> None:
     folded = fold_omega(load_admin_model(folder))
     with new_folder(out) as temporary:
         folded.save_pretrained(temporary)
-        save_tokenizers(temporary, *load_tokenizers(folder))
+        save_tokenizers(temporary, *load_tokenizers(folder), positions=folded.config.max_position_embeddings)
 
 
 def export(model: Model, out: New) -> None:
@@ -154,7 +154,11 @@ def average(
         model = load_model(checkpoints[-1])
         model.load_state_dict(average_checkpoints(checkpoints), strict=False)
         model.save_pretrained(temporary)
-        save_tokenizers(temporary, *load_tokenizers(checkpoints[-1]))
+        save_tokenizers(
+            temporary,
+            *load_tokenizers(checkpoints[-1]),
+            positions=getattr(model.config, "max_position_embeddings", None),
+        )
 
 
 def card(

@@ -82,7 +82,7 @@ def _search(config: AdminConfig, length_penalty: float) -> GenerationConfig:
         early_stopping=True,
         length_penalty=length_penalty,
         min_new_tokens=1,
-        max_new_tokens=min(MAX_LEN_B, config.max_position_embeddings - 1),
+        max_length=min(MAX_LEN_B + 1, config.max_position_embeddings),  # with the start
         length_limit=[MAX_LEN_A, MAX_LEN_B],
         suppress_tokens=[PAD],
         pad_token_id=PAD,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..model.loss import IGNORED, shift_right
+from ..model.loss import IGNORED, shift_right, without_padding
 
 IntArray = npt.NDArray[np.integer[Any]]
 
@@ -152,7 +152,7 @@ class Seq2SeqCollator:
     Gives `input_ids`, `attention_mask` and, where the pairs have them, `labels`; other columns are left out.
 
     Args:
-        pad_token_id: fills `input_ids`.
+        pad_token_id: fills `input_ids`; where `labels` hold it, it becomes −100, as it is before the Trainer counts.
         decoder_start_token_id: if given, adds `decoder_input_ids`, the labels moved right by one behind this id, for
             losses that take `labels` away from the model.
     """
@@ -166,7 +166,7 @@ class Seq2SeqCollator:
         batch = {"input_ids": input_ids, "attention_mask": attention_mask}
         if "labels" in pairs[0]:
             labels, _ = self._pad([pair["labels"] for pair in pairs], IGNORED)
-            batch["labels"] = labels
+            batch["labels"] = labels = without_padding(labels, self.pad_token_id)
             if self.decoder_start_token_id is not None:
                 batch["decoder_input_ids"] = shift_right(labels, self.decoder_start_token_id, self.pad_token_id)
         return batch

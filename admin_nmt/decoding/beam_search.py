@@ -8,13 +8,14 @@ that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .search_settings import SearchSettings
@@ -44,7 +45,56 @@ def shared_rows_attention(
 
 
 ALL_ATTENTION_FUNCTIONS.register(SHARED_ROWS, shared_rows_attention)
-ALL_MASK_ATTENTION_FUNCTIONS.register(SHARED_ROWS, eager_mask)
+
+# Whether the code that runs is a search's: each thread and each task has its own answer.
+_searching: ContextVar[bool] = ContextVar("searching", default=False)
+_changing_modules = Lock()
+
+
+class ConfigInSearch:
+    """What attention modules have for a configuration while searches run: it names the search's function to them alone.
+
+    The threads of a process share a model, so a search may not change what the attention of the others is.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self.config = config
+        self.searches = 0
+
+    @property
+    def _attn_implementation(self) -> str | None:
+        return SHARED_ROWS if _searching.get() else self.config._attn_implementation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.config, name)
+
+    def __reduce__(self) -> tuple:
+        return ConfigInSearch, (self.config,)
+
+
+@contextmanager
+def shared_row_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Code under `_searching` attends by `shared_rows_attention` in this block; the last to leave cleans up."""
+    modules: list[Any] = [
+        module
+        for module in model.get_decoder().modules()
+        if "config" in vars(module) and not isinstance(module, PreTrainedModel)
+    ]
+    entered = []
+    try:
+        with _changing_modules:
+            for module in modules:
+                if not isinstance(module.config, ConfigInSearch):
+                    module.config = ConfigInSearch(module.config)
+                module.config.searches += 1
+                entered.append(module)
+        yield
+    finally:
+        with _changing_modules:
+            for module in entered:
+                module.config.searches -= 1
+                if not module.config.searches:
+                    module.config = module.config.config
 
 
 class SharedRows(DynamicLayer):
@@ -183,41 +233,36 @@ def beam_search(
     """
     encoder: Any = model.get_encoder()
     states = encoder(**inputs).last_hidden_state
-    source_mask = inputs["attention_mask"]
-    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
     search = search or Hypotheses(limits, settings)
-    last = torch.full_like(limits, settings.start)
-    with attention_implementation(model, SHARED_ROWS):
-        while len(search.sentences):
-            logits = model(
-                encoder_outputs=(states,),
-                attention_mask=source_mask,
-                decoder_input_ids=last.view(-1, 1),
-                decoder_attention_mask=search.mask[:, None].to(states.dtype),
-                past_key_values=cache,
-                use_cache=True,
-            ).logits[:, -1]
-            search.advance(logits)
-            done = search.done
-            if int(done.sum()) * LEAVE >= len(done):
-                kept = search.leave(done)
-                states, source_mask = states[kept], source_mask[kept]
-                for layer in (*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers):
-                    layer.keys, layer.values = layer.keys[kept], layer.values[kept]
-            last = search.tokens[:, :, -1]
+    with shared_row_attention(model):
+        # In a context of its own, which ends with the search even where that fails or is interrupted.
+        copy_context().run(_search, model, states, inputs["attention_mask"], search)
     return search.outputs
 
 
-@contextmanager
-def attention_implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Runs the model's attention by the function of this name in transformers' attention interface."""
-    modules = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
-    configs = list({id(module.config): module.config for module in modules}.values())
-    before = [config._attn_implementation for config in configs]
-    try:
-        for config in configs:
-            config._attn_implementation = name
-        yield
-    finally:
-        for config, implementation in zip(configs, before, strict=True):
-            config._attn_implementation = implementation
+def _search(model: PreTrainedModel, states: Tensor, source_mask: Tensor, search: Hypotheses) -> None:
+    """Continues the hypotheses until none is left, given the encoder's `states` [B, S, d] and `source_mask` [B, S]."""
+    _searching.set(True)
+    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
+    # With four dimensions a mask goes to the attention as it is, whichever function the configuration names.
+    hidden = torch.zeros_like(source_mask, dtype=states.dtype).masked_fill(
+        source_mask == 0, torch.finfo(states.dtype).min
+    )[:, None, None]
+    last = torch.full_like(search.limits, search.settings.start)
+    while len(search.sentences):
+        logits = model(
+            encoder_outputs=(states,),
+            attention_mask=hidden,
+            decoder_input_ids=last.view(-1, 1),
+            decoder_attention_mask=search.mask[:, None].to(states.dtype),
+            past_key_values=cache,
+            use_cache=True,
+        ).logits[:, -1]
+        search.advance(logits)
+        done = search.done
+        if int(done.sum()) * LEAVE >= len(done):
+            kept = search.leave(done)
+            states, hidden = states[kept], hidden[kept]
+            for layer in (*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers):
+                layer.keys, layer.values = layer.keys[kept], layer.values[kept]
+        last = search.tokens[:, :, -1]

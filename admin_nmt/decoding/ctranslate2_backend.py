@@ -10,6 +10,7 @@ The search is that of `generate_ids`, made with CTranslate2's parameters. Two di
 import json
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -52,7 +53,8 @@ class CTranslate2Model:
         self, folder: str | Path, *, compute_type: str = "float32", device: str | torch.device | None = None
     ) -> None:
         ctranslate2 = _library()
-        folder = Path(folder)
+        folder = Path(folder).absolute()
+        self.folder, self.compute_type = folder, compute_type
         self.config = read_config(folder)
         self.generation_config = _generation_defaults(folder, self.config)
         self.device = torch.device(device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu"))
@@ -72,6 +74,10 @@ class CTranslate2Model:
         )
         self.pieces: list[str] = json.loads((self.converted / "shared_vocabulary.json").read_text(encoding="utf-8"))
         self.ids = {piece: index for index, piece in enumerate(self.pieces)}
+
+    def __reduce__(self) -> tuple:
+        """A pickle holds no weights: they are loaded again from the folder."""
+        return partial(CTranslate2Model, compute_type=self.compute_type, device=self.device), (self.folder,)
 
     def generate_ids(
         self, sequences: Sequence[Sequence[int]], *, max_tokens: int = 4096, progress: bool = False, **options: Any

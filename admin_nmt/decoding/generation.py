@@ -78,7 +78,11 @@ def _generate_batch(
         raise ValueError(f"sampling: does not work with {unknown}; leave that out, or sample with do_sample=True")
     eos = end_tokens(config)
     config = copy.copy(config)
-    config.max_new_tokens = int(limits.max()) + 1
+    longest = int(limits.max()) + 1
+    if model.generation_config.max_new_tokens is None:
+        config.max_length, config.max_new_tokens = longest + 1, None  # with the start
+    else:  # `generate` fills in what is None from the model's own, and complains where both limits are set
+        config.max_new_tokens = longest
     generate: Any = model.generate
     output = generate(
         **inputs, generation_config=config, logits_processor=LogitsProcessorList([SentenceLengthLimit(limits, eos)])

@@ -19,8 +19,15 @@ logger = logging.getLogger(__name__)
 class Translator:
     """A model with its tokenizers: text in, text out.
 
+    Threads may share one, also through `asyncio.to_thread`, and may run `generate` or `score_pairs` on its model
+    meanwhile. Their searches run side by side, which pays where each takes few cores (`torch.set_num_threads`);
+    CTranslate2 runs one batch after the other. Nobody may train the model meanwhile, and who has `tokenizer` cut or pad
+    at the same time takes a copy of it, for it keeps such settings. With torch.distributed, only one thread of a
+    process may translate. A pickle holds the model; that of CTranslate2 names its folder and loads it again.
+
     Args:
-        model: any translation model with Marian's field names in its configuration, or one that CTranslate2 runs.
+        model: any translation model with Marian's field names in its configuration, which is put into evaluation mode,
+            or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.

@@ -16,6 +16,23 @@ def shift_right(labels: Tensor, start: int, padding: int) -> Tensor:
     return shifted.masked_fill(shifted == IGNORED, padding)
 
 
+def without_padding(labels: Tensor, padding: int | None, num_items: Tensor | int | None = None) -> Tensor:
+    """Labels of any shape with `IGNORED` for the id `padding`, which no target has.
+
+    Raises:
+        ValueError: there are such labels, but `num_items`, the target tokens of the update, has counted them.
+    """
+    if padding is None:
+        return labels
+    is_padding = labels == padding
+    if num_items is not None and not torch.compiler.is_compiling() and is_padding.any():
+        raise ValueError(
+            f"labels: hold <pad> (id {padding}), which the Trainer counts as target tokens; put {IGNORED} there, as a "
+            "data collator does where the targets are tokenised without padding"
+        )
+    return labels.masked_fill(is_padding, IGNORED)
+
+
 def num_target_tokens(labels: Tensor) -> Tensor:
     """Number of labels that are not −100, at least 1."""
     return (labels != IGNORED).sum().clamp(min=1)
@@ -53,7 +70,12 @@ class LabelSmoothedLoss:
         self.excluded = excluded
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update."""
+        """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update.
+
+        Raises:
+            ValueError: as [`without_padding`].
+        """
+        labels = without_padding(labels, self.excluded, num_items_in_batch)
         loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
         outputs["nll"] = nll.detach()
         return loss / (labels.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)

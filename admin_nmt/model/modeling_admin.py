@@ -33,7 +33,7 @@ from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dlcl import LayerHistory, layer_history
 from .dropout import Dropout
-from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right
+from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
 from .omega import deepnorm_beta
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, PostNorm, ScaledPostNorm, Sublayer, residual_block
@@ -137,6 +137,7 @@ class ModelWithTokenizers(PushToHubMixin):
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
         self.model.save_pretrained(save_directory, **kwargs)
         for subfolder, tokenizer in self.tokenizers.items():
+            tokenizer.model_max_length = self.model.config.max_position_embeddings
             tokenizer.save_pretrained(Path(save_directory) / subfolder)
 
 
@@ -397,7 +398,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
         self.post_init()
         # The default of `generate` would cut every translation at 20 tokens.
-        self.generation_config.max_new_tokens = config.max_position_embeddings - 1
+        self.generation_config.max_length = config.max_position_embeddings
 
     @property
     def excluded_token(self) -> int | None:
@@ -424,6 +425,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def smoothed_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
         """The training loss, divided by the target tokens of the update, and the summed NLL."""
+        labels = without_padding(labels, self.config.pad_token_id, num_items)
         loss, nll = chunked_label_smoothed_nll(
             states, self.lm_head.weight, labels, self.config.label_smoothing, self.excluded_token
         )
@@ -447,10 +449,10 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     ) -> AdminSeq2SeqLMOutput:
         """Predict the target of source ids [B, S].
 
-        With `labels` [B, T] (−100 where there is none) the loss is, in training mode, the label-smoothed loss summed
-        over the target tokens and divided by `num_items_in_batch`, their number over all processes and accumulation
-        steps (by default those of this call); `logits` is then None, for they never exist as a whole. In evaluation
-        mode the loss is the mean NLL in nats per token, and logits [B, T, V] are returned.
+        With `labels` [B, T] (−100 or `<pad>` where there is none) the loss is, in training mode, the label-smoothed
+        loss summed over the target tokens and divided by `num_items_in_batch`, their number over all processes and
+        accumulation steps (by default those of this call); `logits` is then None, for they never exist as a whole. In
+        evaluation mode the loss is the mean NLL in nats per token, and logits [B, T, V] are returned.
         """
         if labels is not None:
             use_cache = False
@@ -474,6 +476,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         else:
             logits = self.compute_logits(outputs.last_hidden_state)
         if labels is not None and not self.training:
+            labels = without_padding(labels, self.config.pad_token_id)
             nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
             loss = nll / num_target_tokens(labels)
         return AdminSeq2SeqLMOutput(

@@ -132,18 +132,26 @@ def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
 
 
 def save_tokenizers(
-    folder: str | Path, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase | None = None
+    folder: str | Path,
+    source: PreTrainedTokenizerBase,
+    target: PreTrainedTokenizerBase | None = None,
+    *,
+    positions: int | None = None,
 ) -> None:
-    """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it."""
+    """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it.
+
+    Args:
+        positions: those of the model, to which the saved tokenizers cut with `truncation=True`; None for their own.
+    """
     target_folder = Path(folder) / TARGET_FOLDER
-    _save(source, Path(folder))
+    _save(source, Path(folder), positions)
     if target is None or target is source:
         shutil.rmtree(target_folder, ignore_errors=True)  # of an earlier model, which load_tokenizers would take
     else:
-        _save(target, target_folder)
+        _save(target, target_folder, positions)
 
 
-def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path, positions: int | None) -> None:
     """Save with a configuration that transformers 4 reads as well: 5 has a new name for the class, and a list here."""
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
@@ -152,6 +160,8 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if not config.get("extra_special_tokens"):
         config.pop("extra_special_tokens", None)
+    if positions is not None:
+        config["model_max_length"] = positions
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

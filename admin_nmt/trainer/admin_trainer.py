@@ -256,7 +256,9 @@ class AdminTrainer(ShardingTrainer):
         """Saves the model with its tokenizers, also the target's if there are two."""
         super().save_model(output_dir, _internal_call)
         if self.processing_class is not None and self.args.should_save:
-            save_tokenizers(str(output_dir or self.args.output_dir), self.processing_class, self.target_tokenizer)
+            positions = getattr(self.model.config, "max_position_embeddings", None)
+            folder = str(output_dir or self.args.output_dir)
+            save_tokenizers(folder, self.processing_class, self.target_tokenizer, positions=positions)
 
     def create_model_card(self, **facts: Any) -> None:
         """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.

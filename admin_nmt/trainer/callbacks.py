@@ -147,7 +147,8 @@ class ModelFiles(TrainerCallback):
         for code in checkpoint.glob("*.py"):
             shutil.copy(code, folder)
         if trainer.processing_class is not None:
-            save_tokenizers(folder, trainer.processing_class, trainer.target_tokenizer)
+            positions = getattr(trainer.model.config, "max_position_embeddings", None)
+            save_tokenizers(folder, trainer.processing_class, trainer.target_tokenizer, positions=positions)
         trainer.create_model_card()
 
 

@@ -11,6 +11,7 @@ from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
 from ..metrics.scores import corpus_scores, tokenized_bleu
+from ..model.loss import IGNORED
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096, progress: bool = False) -> float:
     """Negative log-likelihood of the references, in nats per target token of the whole dataset.
 
-    Every pair counts once, on any number of processes; nothing is smoothed.
+    Every pair counts once, on any number of processes; nothing is smoothed. Labels of −100 and `<pad>` are no targets.
 
     Args:
         max_tokens: token budget of a batch: pairs times the longest source or target.
         progress: show a progress bar on the first process.
     """
-    scores = score_pairs(model, dataset["input_ids"][:], dataset["labels"][:], max_tokens=max_tokens, progress=progress)
+    none = (IGNORED, model.config.pad_token_id)
+    targets = [[token for token in labels if token not in none] for labels in dataset["labels"][:]]
+    scores = score_pairs(model, dataset["input_ids"][:], targets, max_tokens=max_tokens, progress=progress)
     return -sum(map(sum, scores)) / sum(map(len, scores))
 
 

@@ -57,6 +57,9 @@ def test_joined_dictionary(files, batch):
     search = loaded.generation_config
     assert (search.num_beams, search.length_penalty, search.min_new_tokens) == (5, 0.6, 1)
     assert (search.early_stopping, search.suppress_tokens, search.length_limit) == (True, [1], [0, 200])
+    assert (search.max_length, search.max_new_tokens) == (min(201, loaded.config.max_position_embeddings), None)
+    tokenizer = AutoTokenizer.from_pretrained(arguments["output"])
+    assert tokenizer.model_max_length == loaded.config.max_position_embeddings
     assert not (arguments["output"] / "target_tokenizer").exists()
     assert len(Translator.from_pretrained(arguments["output"]).translate(["w1 w2", ""])) == 2
 

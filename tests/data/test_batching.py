@@ -210,6 +210,13 @@ def test_collator_moves_labels_right_behind_the_start_token() -> None:
     assert batch["decoder_input_ids"].tolist() == [[98, 7, 0, 99], [98, 7, 8, 9]]
 
 
+def test_collator_takes_padding_in_labels_for_none() -> None:
+    padded = [{**pair, "labels": [*pair["labels"], 99, 99]} for pair in PAIRS]
+    batch = Seq2SeqCollator(pad_token_id=99, decoder_start_token_id=98)(padded)
+    assert batch["labels"].tolist() == [[7, 0, *[-100] * 4], [7, 8, 9, 0, -100, -100]]
+    assert batch["decoder_input_ids"].tolist() == [[98, 7, 0, 99, 99, 99], [98, 7, 8, 9, 0, 99]]
+
+
 def test_collator_does_without_labels() -> None:
     sources = [{"input_ids": pair["input_ids"]} for pair in PAIRS]
     assert set(Seq2SeqCollator(pad_token_id=99)(sources)) == {"input_ids", "attention_mask"}

@@ -1,13 +1,17 @@
 """The search on shared rows: token for token what `generate` gives, whatever the model and the settings."""
 
+import contextlib
+import threading
+
 import pytest
 import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding import generation
-from admin_nmt.decoding.beam_search import SHARED_ROWS, attention_implementation
 from admin_nmt.decoding.generation import generate_ids
+from admin_nmt.decoding.sampling import Sampling
+from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import standard_model
 
 VOCABULARY = 24
@@ -107,11 +111,78 @@ def test_fewer_tokens_than_hypotheses(tiny_model, sources):
     assert all(ids and set(ids) <= allowed for ids in outputs)
 
 
-def test_the_models_attention_is_as_before(tiny_model, sources):
-    stock = standard_model(tiny_model(vocab_size=VOCABULARY))
-    configs = [stock.config, stock.get_encoder().config, stock.get_decoder().config]
-    before = [config._attn_implementation for config in configs]
-    with pytest.raises(RuntimeError), attention_implementation(stock, SHARED_ROWS):
-        assert {config._attn_implementation for config in configs} == {SHARED_ROWS}
-        raise RuntimeError
-    assert [config._attn_implementation for config in configs] == before
+def state(model) -> list[tuple]:
+    """What a search might change of a model, of each of its modules."""
+    return [
+        (name, module.training, getattr(module, "config", None), module.forward, list(module._forward_hooks))
+        for name, module in model.named_modules()
+    ] + [model.config._attn_implementation, model.generation_config.to_dict(), torch.get_num_threads()]
+
+
+KINDS = pytest.mark.parametrize("kind", ["admin", "marian", "pegasus"])
+
+
+def model_of(kind: str, tiny_model):
+    model = tiny_model(vocab_size=VOCABULARY, variant="pre_ln" if kind == "pegasus" else "admin")
+    return model if kind == "admin" else standard_model(model)
+
+
+@KINDS
+@pytest.mark.parametrize("failure", [None, RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_model_is_as_before(tiny_model, sources, kind, failure, training):
+    model, batch = model_of(kind, tiny_model), torch.tensor([[5, 6, 7, 0]])
+    expected = model.generate(batch, num_beams=2)
+    model.train(training).model.encoder.eval()  # as where a part of a model is frozen
+    before, steps = state(model), 0
+
+    def fail(*args):
+        nonlocal steps
+        steps += 1
+        if steps == 3 and failure:
+            raise failure
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(model.model.decoder.layers[0].register_forward_pre_hook(fail).remove)
+        if failure:
+            stack.enter_context(pytest.raises(failure))
+        generate_ids(model, sources, num_beams=3)
+    assert steps >= 3
+    assert state(model) == before
+    assert torch.equal(model.eval().generate(batch, num_beams=2), expected)
+
+
+@KINDS
+def test_another_thread_runs_the_model_in_the_middle_of_a_search(tiny_model, sources, kind):
+    model, batch, found = model_of(kind, tiny_model), torch.tensor([[5, 6, 7, 0], [8, 0, 23, 23]]), []
+
+    def run() -> list:
+        pairs = (sources[:3], sources[3:6])
+        draw = Sampling(seed=1)
+        return [
+            model(batch, decoder_input_ids=batch).logits.tolist(),
+            model.generate(batch, num_beams=2, max_new_tokens=5).tolist(),
+            score_pairs(model, *pairs),
+            generate_ids(model, sources[:5], num_beams=2),
+            generate_ids(model, sources[:5], sampling=draw),
+        ]
+
+    alone, expected = run(), generate_ids(model, sources, num_beams=3)
+    thread = threading.Thread(target=lambda: found.extend(run()))
+
+    def run_elsewhere(*args):
+        hook.remove()
+        thread.start()
+        thread.join()
+
+    hook = model.model.decoder.layers[1].register_forward_hook(run_elsewhere)
+    assert generate_ids(model, sources, num_beams=3) == expected
+    assert found == alone
+
+
+@pytest.mark.slow
+def test_a_compiled_model_searches_alike(tiny_model, sources):
+    model = tiny_model(vocab_size=VOCABULARY)
+    expected = generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5)
+    model.compile(backend="eager")
+    assert generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5) == expected

@@ -3,9 +3,11 @@
 import itertools
 import json
 import logging
+import pickle
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,26 @@ def test_a_folder_trained_here_is_exported_on_the_way(trained, tokenizer, tmp_pa
     save_tokenizers(tmp_path / "final", tokenizer)
     ours, theirs = pair(tmp_path / "final", num_beams=4)
     assert_same(theirs, ours)
+
+
+def test_a_pickled_translator_loads_its_folder_again(stock, monkeypatch):
+    monkeypatch.chdir(stock.parent)
+    ours = Translator.from_pretrained(stock.name, backend="ctranslate2", compute_type="int8", device="cpu", num_beams=2)
+    monkeypatch.chdir("/")
+    copied = pickle.loads(pickle.dumps(ours))
+    assert copied.model is not ours.model
+    assert copied.model.model.compute_type == ours.model.model.compute_type
+    assert copied.translate(TEXTS) == ours.translate(TEXTS)
+
+
+def test_threads_share_a_translator(stock):
+    ours, shares = (
+        Translator.from_pretrained(stock, backend="ctranslate2", max_tokens=60),
+        [TEXTS[i::4] for i in range(4)],
+    )
+    expected = [ours.translate(texts) for texts in shares]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ours.translate, shares * 2)) == expected * 2
 
 
 def test_int8_loads_from_the_same_conversion(stock, cache):

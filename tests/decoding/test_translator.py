@@ -1,6 +1,11 @@
 """Text in, text out, from any folder that holds a model and its tokenizers."""
 
+import asyncio
 import logging
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 from toy import random_texts, toy_tokenizer
@@ -9,6 +14,7 @@ from transformers import MarianConfig, MarianMTModel
 from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.exporting import export_standard
+from admin_nmt.folders.model_folder import load_model
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 
@@ -101,3 +107,58 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
 def test_a_single_string_is_refused(folder):
     with pytest.raises(TypeError, match="give a list of sentences"):
         Translator.from_pretrained(folder).translate("ba do.")
+
+
+def shares(count: int = 4) -> list[list[str]]:
+    """What each of several clients asks for, in batches of its own."""
+    return [random_texts(12, seed=client) for client in range(count)]
+
+
+@pytest.fixture(params=["final", "stock"])
+def shared_translator(request, folder, tmp_path, tokenizer):
+    """A translator that several clients share: of a model trained here, and of a stock one."""
+    if request.param == "stock":
+        export_standard(load_model(folder), tokenizer, tmp_path / "stock")
+        folder = tmp_path / "stock"
+    return Translator.from_pretrained(folder, max_tokens=40, num_beams=3, max_new_tokens=12, device="cpu")
+
+
+def test_threads_share_a_translator(shared_translator):
+    expected = [shared_translator.translate(texts) for texts in shares()]
+    together = threading.Barrier(4, timeout=60)  # at the first batch of each, right before its search
+    waiting = threading.local()
+
+    def meet(*args):
+        if not hasattr(waiting, "done"):
+            waiting.done = together.wait()
+
+    hook = shared_translator.model.get_encoder().register_forward_hook(meet)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(shared_translator.translate, shares())) == expected
+        assert list(threads.map(shared_translator.translate, shares())) == expected
+    hook.remove()
+    assert [shared_translator.translate(texts) for texts in shares()] == expected
+
+
+def test_tasks_of_asyncio_share_a_translator(shared_translator):
+    async def serve() -> list[list[str]]:
+        loop, translate = asyncio.get_running_loop(), shared_translator.translate
+        in_executor = [loop.run_in_executor(None, translate, texts) for texts in shares()[:2]]
+        return await asyncio.gather(*in_executor, *(asyncio.to_thread(translate, texts) for texts in shares()[2:]))
+
+    expected = [shared_translator.translate(texts) for texts in shares()]
+    assert asyncio.run(serve()) == expected
+
+
+def test_a_pickled_translator_translates_alike(shared_translator):
+    copied = pickle.loads(pickle.dumps(shared_translator))
+    assert [copied.translate(texts) for texts in shares()] == [shared_translator.translate(texts) for texts in shares()]
+    assert copied.options == shared_translator.options
+    assert copied.max_tokens == shared_translator.max_tokens
+
+
+@pytest.mark.slow
+def test_processes_that_are_spawned_get_a_translator(shared_translator):
+    expected = [shared_translator.translate(texts) for texts in shares()]
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
+        assert list(processes.map(shared_translator.translate, shares())) == expected

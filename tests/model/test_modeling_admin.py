@@ -238,6 +238,31 @@ def test_loss_is_smoothed_in_training_alone(tiny_model, batch):
     assert trained.logits is None
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "fields", [{}, {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "score_padding": True}], ids=str
+)
+def test_padding_in_labels_is_no_target(tiny_model, batch, fields, training):
+    """Also where `<pad>` is scored, as by the models of fairseq, whose loss leaves it out likewise."""
+    model = tiny_model(label_smoothing=0.1, **fields).train(training)
+    pad, labels = model.config.pad_token_id, batch.pop("labels").clamp(min=-100)
+    found = []
+    for given in (labels, labels.masked_fill(labels == -100, pad)):
+        model.zero_grad()
+        output = model(**batch, labels=given)
+        output.loss.backward()
+        found.append((output.loss, output.nll, *(p.grad for p in model.parameters() if p.grad is not None)))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
+def test_padding_in_labels_that_were_counted_is_refused(tiny_model, batch):
+    batch["labels"] = batch["labels"].masked_fill(batch["labels"] == -100, PAD)
+    model = tiny_model()
+    assert model(**batch, num_items_in_batch=21).loss == model(**batch).loss  # an evaluation counts by itself
+    with pytest.raises(ValueError, match=r"labels: hold <pad> \(id 98\), which the Trainer counts"):
+        model.train()(**batch, num_items_in_batch=21)
+
+
 def test_labels_are_shifted_behind_the_start(tiny_model):
     shifted = tiny_model().prepare_decoder_input_ids_from_labels(torch.tensor([[5, 6, 0], [7, 0, -100]]))
     assert shifted.tolist() == [[PAD, 5, 6], [PAD, 7, 0]]

@@ -10,7 +10,14 @@ import pytest
 import torch
 from datasets import Dataset
 from toy import StopAfter, budget_for, poison, random_ids, text_pairs, toy_tokenizer
-from transformers import AutoConfig, EarlyStoppingCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainerCallback
+from transformers import (
+    AutoConfig,
+    DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
@@ -103,6 +110,54 @@ def test_stock_model_gets_the_gradient_of_the_model_it_came_from(new_model, argu
     assert {"model.shared.weight", "model.decoder.layers.1.fc2.weight"} <= set(expected)
     shared = {name: gradient[name] for name in expected}
     torch.testing.assert_close(shared, expected, rtol=1e-4, atol=1e-6)
+
+
+def with_padding(dataset: Dataset, pad: int) -> Dataset:
+    """The same pairs, with labels as a tokenizer leaves them that was asked to pad."""
+    longest = max(dataset["target_length"]) + 1
+    return dataset.map(lambda row: {"labels": row["labels"] + [pad] * (longest - len(row["labels"]))})
+
+
+@pytest.mark.parametrize("kind", ["ours", "stock"])
+def test_padding_in_labels_changes_nothing(new_model, arguments, kind):
+    data, losses, gradients, counts = random_ids(24), [], [], []
+    fields = {"variant": "post_ln", "label_smoothing": 0.1}
+    args = arguments(
+        max_tokens=budget_for(data, 2),
+        gradient_accumulation_steps=2,
+        max_steps=1,
+        label_smoothing_factor=0.1 if kind == "stock" else 0.0,
+    )
+    for pairs in (data, with_padding(data, 98)):
+        model = new_model(**fields) if kind == "ours" else standard_model(new_model(**fields))
+        run, keep = AdminTrainer(model, args, train_dataset=pairs, eval_dataset=pairs), KeepGradient()
+        run.add_callback(keep)
+        losses.append(run.evaluate()["eval_loss"])
+        run.train()
+        gradients.append(keep.gradient)
+        (entry,) = (entry for entry in run.state.log_history if "loss" in entry)
+        losses += [entry["loss"], entry["nll"]]
+        counts.append(entry["target_tokens"])
+    assert losses[3:] == pytest.approx(losses[:3], rel=1e-6)
+    assert counts[0] == counts[1] == sum(data["target_length"])
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["ours", "stock"])
+def test_padding_in_labels_that_another_collator_leaves_is_refused(new_model, arguments, kind, tokenizer):
+    size = len(tokenizer)
+    model = new_model(variant="post_ln", vocab_size=size)
+    pairs = with_padding(text_pairs(tokenizer, 6), size - 1).select_columns(
+        ["input_ids", "labels", "source_length", "target_length"]
+    )
+    run = AdminTrainer(
+        model if kind == "ours" else standard_model(model),
+        arguments(max_steps=1),
+        train_dataset=pairs,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+    )
+    with pytest.raises(ValueError, match="labels: hold <pad>"):
+        run.train()
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 4])
@@ -389,6 +444,7 @@ def test_checkpoint_has_tokenizers_and_says_that_a_cache_may_be_used(new_model, 
     assert AutoConfig.from_pretrained(folder).use_cache
     source, target = load_tokenizers(folder)
     assert (source.get_vocab(), target.get_vocab()) == (tokenizer.get_vocab(), target_tokenizer.get_vocab())
+    assert source.model_max_length == target.model_max_length == 64
 
 
 @pytest.mark.parametrize(
