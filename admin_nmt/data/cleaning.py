@@ -16,10 +16,8 @@ import numpy as np
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
-from filelock import FileLock
 
-from ..files import write_text_whole
-from .arrow_cache import map_shards, write_arrow
+from .arrow_cache import map_shards, write_arrow, write_unless_whole
 
 RATIO_SLACK = 5
 """Words by which the longer side may exceed `max_ratio` times the shorter: a bare ratio of 1.5 would drop every pair
@@ -96,20 +94,20 @@ def clean(
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
     judge = partial(_judge, options=options, held_out=held_out_keys)
     judged = map_shards(dataset, judge, _JUDGED, folder, fingerprint=key, num_proc=num_proc, desc="cleaning")
-    kept, counts = folder / "kept.arrow", folder / "counts.json"
-    with FileLock(folder / "lock"):
-        if not counts.exists():
-            verdicts = _verdicts(judged, options)
-            indices = np.flatnonzero(verdicts == _KEPT).astype(np.uint64)
-            if dataset._indices is not None:  # rows of the table, of which the dataset is a selection
-                indices = dataset._indices.column(0).to_numpy()[indices]
-            write_arrow(kept, [{"indices": indices}], _INDICES)
-            tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
-            names = ("total", *FILTERS, "kept")
-            # It stands for the whole step.
-            write_text_whole(counts, json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
-    indices_table = MemoryMappedTable.from_file(str(kept))
-    return Dataset(dataset.data, indices_table=indices_table, fingerprint=key), json.loads(counts.read_text())
+    kept = folder / "kept.arrow"
+    write_unless_whole(kept, folder / "lock", lambda: _write_kept(kept, dataset, _verdicts(judged, options)))
+    indices = MemoryMappedTable.from_file(str(kept))
+    return Dataset(dataset.data, indices_table=indices, fingerprint=key), json.loads(indices.schema.metadata[b"counts"])
+
+
+def _write_kept(path: Path, dataset: Dataset, verdicts: np.ndarray[Any, Any]) -> None:
+    """The indices of the kept pairs, and the counts."""
+    indices = np.flatnonzero(verdicts == _KEPT).astype(np.uint64)
+    if dataset._indices is not None:  # rows of the table, of which the dataset is a selection
+        indices = dataset._indices.column(0).to_numpy()[indices]
+    tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
+    counts = dict(zip(("total", *FILTERS, "kept"), [len(dataset), *tally], strict=True))
+    write_arrow(path, [{"indices": indices}], _INDICES, {"counts": json.dumps(counts)})
 
 
 def _verdicts(judged: Dataset, options: CleaningOptions) -> np.ndarray[Any, Any]:

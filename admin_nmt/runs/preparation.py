@@ -14,6 +14,7 @@ from datasets import DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions, format_counts
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
@@ -132,7 +133,8 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
     folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
     with FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
+        if not folder_is_whole(folder):
+            discard(folder)
             sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
             texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
             tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
@@ -143,4 +145,5 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
                 )
             with new_folder(folder) as temporary:
                 save_tokenizers(temporary, *tokenizers)
-    return load_tokenizers(folder)
+                write_checksums(temporary)
+        return load_tokenizers(folder)  # before anyone else may replace it

@@ -1,10 +1,11 @@
 """What `admin-nmt prepare` prepares is what training then finds, and a vocabulary that does not fit is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
-from toy import random_texts
+from toy import DAMAGES, bit_flipped, random_texts
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
@@ -55,6 +56,26 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     assert tagged <= 60
     assert len(prepared.data["train"]) == 2 * (kept - tagged) + tagged
     assert len(prepared.data["valid"]) == 60
+
+
+def content(prepared: preparation.Prepared) -> list:
+    tokenizers = (prepared.source_tokenizer, prepared.target_tokenizer)
+    rows = {split: part.to_list() for split, part in prepared.data.items()}
+    return [rows, prepared.counts, [tokenizer.get_vocab() for tokenizer in tokenizers]]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_is_made_again(recipe_file, tmp_path, damage):
+    """Every file of it at once, and each kind of file alone."""
+    overrides = ["--tokenizer", "{vocab_size: 270, joint: false}", "--data.cleaning.normalize", "true"]
+    expected = content(prepare(load_recipe(recipe_file, overrides)))
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and "lock" not in path.name]
+    kinds = {re.sub("-[0-9a-f]+", "", str(path.relative_to(tmp_path))): [path] for path in sorted(files)}
+    assert len(kinds) >= 10
+    for chosen in (files, *(kinds.values() if damage is bit_flipped else ())):
+        for path in chosen:
+            damage(path)
+        assert content(prepare(load_recipe(recipe_file, overrides))) == expected, chosen
 
 
 def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):
