@@ -102,6 +102,15 @@ def _files(given: Files) -> list[str | Path]:
     return list(given)
 
 
+def own_files(source: Files, target: Files | None) -> list[str | Path]:
+    """Those of the arguments of `load_parallel` that are files, also such as do not exist."""
+    sources = _files(source)
+    if target is not None:
+        return [*sources, *_files(target)]
+    endings = (".tsv", ".json", ".jsonl", ".parquet")
+    return [file for file in sources if str(file).removesuffix(".gz").endswith(endings)]
+
+
 def _numbers(file: Any) -> list[str]:
     """Those in a file's name, which number a shard."""
     return re.findall(r"\d+", Path(file).name)
