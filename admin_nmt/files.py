@@ -1,11 +1,14 @@
-"""Files and folders that appear when they are complete, or not at all."""
+"""Files and folders that appear when they are complete, or not at all, and JSON that every program reads."""
 
+import json
+import math
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -60,3 +63,16 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON, with null for a number that is not finite, of which JSON has none."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

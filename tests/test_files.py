@@ -1,11 +1,12 @@
 """Files and folders that appear whole."""
 
+import math
 import os
 import stat
 
 import pytest
 
-from admin_nmt.files import new_folder, whole_file, whole_files, write_text_whole
+from admin_nmt.files import json_text, new_folder, whole_file, whole_files, write_text_whole
 
 
 def test_a_file_takes_its_name_in_the_end(tmp_path):
@@ -72,3 +73,8 @@ def test_a_folder_that_holds_something_is_not_written_over(tmp_path):
     assert (tmp_path / "out" / "a").read_text() == "x"
     with pytest.raises(ValueError, match="out: exists already"), new_folder(tmp_path / "out"):
         pass
+
+
+def test_json_has_no_numbers_that_are_not_finite():
+    value = {"a": [math.nan, 1.5, (math.inf, -math.inf)], "b": "NaN", "c": True}
+    assert json_text(value) == '{"a": [null, 1.5, [null, null]], "b": "NaN", "c": true}'

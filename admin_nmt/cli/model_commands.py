@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Model, New, RunFolder, Source, Target, print_json, quiet, write_lines
+from .options import Model, New, RunFolder, Source, Target, check_finite, print_json, quiet, write_lines
 
 
 def profile(
@@ -93,7 +93,7 @@ def convert_fairseq(
     moses_source: Annotated[str | None, typer.Option(help="Source language, if Moses tokenised the text.")] = None,
     moses_target: Annotated[str | None, typer.Option(help="Target language, if Moses tokenised the text.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="The text was lower-cased.")] = False,
-    length_penalty: Annotated[float, typer.Option(help="fairseq-generate's --lenpen.")] = 1.0,
+    length_penalty: Annotated[float, typer.Option(callback=check_finite, help="fairseq-generate's --lenpen.")] = 1.0,
 ) -> None:
     """Convert a checkpoint of fairseq.
 

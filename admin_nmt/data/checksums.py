@@ -58,11 +58,16 @@ def all_whole(paths: Iterable[Path]) -> list[bool]:
 
 def _sums(folder: Path) -> dict[str, int]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SUMS]
-    return {path.relative_to(folder).as_posix(): zlib.crc32(path.read_bytes()) for path in files}
+    return {path.relative_to(folder).as_posix(): _crc32_of(path) for path in files}
+
+
+def _crc32_of(path: Path) -> int:
+    with path.open("rb") as file:
+        return _crc32(file, os.fstat(file.fileno()).st_size)
 
 
 def write_checksums(folder: Path) -> None:
-    """Note the checksums of a folder of small files, which other programs read and no trailer may change."""
+    """Note the checksums of a folder whose files other programs read, so that no trailer may change them."""
     (folder / SUMS).write_text(json.dumps(_sums(folder), indent=1), encoding="utf-8")
 
 

@@ -4,6 +4,7 @@ Only training data is cleaned; evaluation data is never touched. A pair is count
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -59,7 +60,7 @@ class CleaningOptions:
     def __post_init__(self) -> None:
         if self.max_words is not None and self.max_words < 1:
             raise ValueError(f"max_words is {self.max_words}: give at least 1, or null for no limit")
-        if self.max_ratio is not None and self.max_ratio < 1:
+        if self.max_ratio is not None and not 1 <= self.max_ratio < math.inf:
             raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
         if self.drop_held_out not in ("source", "pair", None):
             raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair or null")
