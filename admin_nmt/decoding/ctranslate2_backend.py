@@ -22,13 +22,13 @@ from filelock import FileLock
 from huggingface_hub import constants
 from safetensors import safe_open
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ..data.batching import generation_batches
 from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..exporting import export_standard
 from ..files import new_folder
-from ..folders.model_folder import fingerprint, load_admin_model, read_config
+from ..folders.model_folder import fingerprint, generation_defaults, load_admin_model, read_config
 from ..tokenization.byte_bpe import load_tokenizers
 from .beam_search import check_finite
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
@@ -60,7 +60,7 @@ class CTranslate2Model:
         ctranslate2 = _library()
         folder = Path(folder)
         self.config = read_config(folder)
-        self.generation_config = _generation_defaults(folder, self.config)
+        self.generation_config = generation_defaults(folder, self.config)
         self.device = torch.device(device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu"))
         known = {"auto", "default", *ctranslate2.get_supported_compute_types(self.device.type)}
         if compute_type not in known:
@@ -139,12 +139,6 @@ def _library() -> ModuleType:
     except ImportError as error:
         raise ImportError("backend 'ctranslate2' needs its package: pip install 'admin_nmt[ctranslate2]'") from error
     return ctranslate2
-
-
-def _generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
-    if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    return GenerationConfig.from_model_config(config)
 
 
 def _impossible(settings: SearchSettings, config: PreTrainedConfig) -> str | None:
