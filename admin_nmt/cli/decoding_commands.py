@@ -24,6 +24,7 @@ from .options import (
     check_finite,
     check_language,
     check_output,
+    check_text,
     print_json,
     quiet,
     say,
@@ -33,7 +34,9 @@ from .options import (
 
 def translate(
     model: Model,
-    text: Annotated[str | None, typer.Option(help="A sentence to translate, instead of a file.")] = None,
+    text: Annotated[
+        str | None, typer.Option(callback=check_text, help="A sentence to translate, instead of a file.")
+    ] = None,
     input: Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default stdin.")] = None,
     output: Annotated[
         Path | None, typer.Option(callback=check_output, help="File of translations; default stdout.")

@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Model, New, RunFolder, Source, Target, check_finite, print_json, quiet, write_lines
+from .options import (
+    Model,
+    New,
+    RunFolder,
+    Source,
+    Target,
+    check_finite,
+    check_repository,
+    print_json,
+    quiet,
+    write_lines,
+)
 
 
 def profile(
@@ -157,7 +168,10 @@ def average(
 def card(
     run: RunFolder,
     repo: Annotated[
-        str | None, typer.Option(help="Where the stock model will be published; default: what the recipe says.")
+        str | None,
+        typer.Option(
+            callback=check_repository, help="Where the stock model will be published; default: what the recipe says."
+        ),
     ] = None,
 ) -> None:
     """Write the model cards of a finished run.
@@ -211,7 +225,12 @@ def info(
 
 def publish(
     run: RunFolder,
-    repo: Annotated[str, typer.Option(help="Repository of the stock model, user/name; created if there is none.")],
+    repo: Annotated[
+        str,
+        typer.Option(
+            callback=check_repository, help="Repository of the stock model, user/name; created if there is none."
+        ),
+    ],
     private: Annotated[
         bool, typer.Option("--private", help="Create private repositories; public ones are refused.")
     ] = False,

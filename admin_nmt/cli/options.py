@@ -61,6 +61,27 @@ def check_language(code: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
+def check_repository(name: str | None) -> str | None:
+    """A name that the Hub can have, told before the work."""
+    from ..folders import hub
+
+    try:
+        if name is not None:
+            hub.check_repository(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return name
+
+
+def check_text(text: str | None) -> str | None:
+    """Text of the command line that its bytes are; Python reads others as half surrogate pairs."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter(f"{text!a} is not valid UTF-8") from error
+    return text
+
+
 def check_finite(value: float | None) -> float | None:
     """Of the numbers that Python reads, nan and inf are none that an option has a use for."""
     if value is not None and not math.isfinite(value):
