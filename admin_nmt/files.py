@@ -1,10 +1,12 @@
-"""Files and folders that appear when they are complete, or not at all.
+"""Files and folders that appear when they are complete, or not at all, and JSON that every program reads.
 
-Until then they have a name beside the final one that nobody can foresee and that no file has, so two processes do not
-write into one file, and no link leads the writer elsewhere. What killed processes left under such names is removed by
-a later writer of the same file or folder, once it is a day old: then nobody writes it any more.
+Until they are complete they have a name beside the final one that nobody can foresee and that no file has, so two
+processes do not write into one file, and no link leads the writer elsewhere. What killed processes left under such
+names is removed by a later writer of the same file or folder, once it is a day old: then nobody writes it any more.
 """
 
+import json
+import math
 import re
 import secrets
 import shutil
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 ABANDONED = 86400.0  # seconds without a change
 
@@ -99,3 +102,16 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON, with null for a number that is not finite, of which JSON has none."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,5 +1,6 @@
 """Files and folders that appear whole."""
 
+import math
 import os
 import stat
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from admin_nmt.decoding.file_translation import PartialFile
-from admin_nmt.files import new_folder, whole_file, whole_files, write_text_whole
+from admin_nmt.files import json_text, new_folder, whole_file, whole_files, write_text_whole
 from admin_nmt.runs.results import write_results
 
 
@@ -159,3 +160,8 @@ def test_translations_are_not_appended_through_a_link(tmp_path):
         pass
     assert victim.read_text() == "mine"
     assert not (tmp_path / "out.partial.lock").exists()
+
+
+def test_json_has_no_numbers_that_are_not_finite():
+    value = {"a": [math.nan, 1.5, (math.inf, -math.inf)], "b": "NaN", "c": True}
+    assert json_text(value) == '{"a": [null, 1.5, [null, null]], "b": "NaN", "c": true}'

@@ -82,6 +82,44 @@ def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None,
     return path
 
 
+def truncated(path: Path) -> None:
+    """Cuts a file in half."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def bit_flipped(path: Path) -> None:
+    """Flips one bit of a file."""
+    content = bytearray(path.read_bytes())
+    place = random.Random(SHIFT).randrange(8 * len(content))
+    content[place // 8] ^= 1 << place % 8
+    path.write_bytes(content)
+
+
+def emptied(path: Path) -> None:
+    """Leaves a file of no bytes."""
+    path.write_bytes(b"")
+
+
+def removed(path: Path) -> None:
+    """Deletes a file."""
+    path.unlink()
+
+
+def made_a_folder(path: Path) -> None:
+    """Puts a folder in the place of a file."""
+    path.unlink()
+    path.mkdir()
+    (path / "file").touch()
+
+
+def overwritten(path: Path) -> None:
+    """Puts another kind of file in the place of one."""
+    path.write_text('{"other": "things"}\n' * 99)
+
+
+DAMAGES = (truncated, bit_flipped, emptied, removed, made_a_folder, overwritten)
+
+
 def even_budget(dataset: Dataset) -> int:
     """A token budget under which a dataset makes an even number of batches, as many for each of two processes."""
     lengths = pair_lengths(dataset)

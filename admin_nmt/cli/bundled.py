@@ -4,6 +4,8 @@ import os
 from errno import ENOENT
 from pathlib import Path
 
+from .options import SECTIONS
+
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -29,6 +31,20 @@ def find_file(name: str, kind: str) -> Path:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
     hint = "`admin-nmt recipe --list` lists them" if kind == "recipes" else f"there are {', '.join(known)}"
     raise ValueError(f"{name}: is no file, and no {kind[:-1]} of that name comes with the package; {hint}")
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe that a user names, whose YAML and sections are checked: torch takes seconds to load.
+
+    Raises:
+        FileNotFoundError, ValueError: as `find_file`; or it is no YAML file of a recipe's sections.
+    """
+    path = find_file(name, "recipes")
+
+    from ..schema.yaml_files import check_names, load_yaml
+
+    check_names(load_yaml(path, name), SECTIONS, name)
+    return path
 
 
 def summary(path: Path) -> str:

@@ -1,6 +1,5 @@
 """Commands that use a model: translate, score, evaluate, synthesize."""
 
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -22,8 +21,10 @@ from .options import (
     Source,
     Target,
     check_device,
+    check_finite,
     check_language,
     check_output,
+    check_text,
     print_json,
     quiet,
     say,
@@ -33,7 +34,9 @@ from .options import (
 
 def translate(
     model: Model,
-    text: Annotated[str | None, typer.Option(help="A sentence to translate, instead of a file.")] = None,
+    text: Annotated[
+        str | None, typer.Option(callback=check_text, help="A sentence to translate, instead of a file.")
+    ] = None,
     input: Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default stdin.")] = None,
     output: Annotated[
         Path | None, typer.Option(callback=check_output, help="File of translations; default stdout.")
@@ -118,6 +121,7 @@ def score(
     from ..data.parallel_text import load_parallel
     from ..decoding.scoring import encode_pairs, score_pairs
     from ..decoding.translator import Translator
+    from ..files import json_text
 
     check_device(device)
     quiet()
@@ -128,15 +132,15 @@ def score(
     if tokens:
         names = map(translator.target_tokenizer.convert_ids_to_tokens, sides[1])
         rows = ({"log_prob": sum(s), "tokens": n, "token_log_probs": s} for n, s in zip(names, scores, strict=True))
-        write_lines((json.dumps(row, ensure_ascii=False) for row in rows), output)
+        write_lines(map(json_text, rows), output)
     else:
         write_lines((f"{sum(row):.4f}\t{len(row)}" for row in scores), output)
     count, total = sum(map(len, scores)), sum(map(sum, scores))
-    perplexity = math.exp(-total / count)
+    perplexity = math.exp(min(-total / count, 700))  # of which the exponential is still a number
     say(f"perplexity {perplexity:.4f} over {count} tokens of {len(scores)} pairs")
     if summary:
         facts = {"pairs": len(scores), "tokens": count, "log_prob": total, "nll": -total / count}
-        write_lines([json.dumps(facts | {"perplexity": perplexity}, indent=2)], summary)
+        write_lines([json_text(facts | {"perplexity": perplexity}, indent=2)], summary)
 
 
 def evaluate(
@@ -190,10 +194,14 @@ def synthesize(
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
     top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens; by default among all.")] = None,
-    temperature: Annotated[float, typer.Option(help="What logits are divided by before drawing.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(callback=check_finite, help="What logits are divided by before drawing.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Of the drawing; another one gives other translations.")] = 1,
     max_words: Annotated[int, typer.Option(help="Drop pairs with a side of more words.")] = 250,
-    max_ratio: Annotated[float, typer.Option(help="Drop pairs of more unequal numbers of words; 0 for none.")] = 1.5,
+    max_ratio: Annotated[
+        float, typer.Option(callback=check_finite, help="Drop pairs of more unequal numbers of words; 0 for none.")
+    ] = 1.5,
     chunk: Chunk = 2000,
     max_tokens: MaxTokens = 4096,
     backend: Backend = "torch",

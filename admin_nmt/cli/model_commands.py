@@ -5,7 +5,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Model, New, RunFolder, Source, Target, print_json, quiet, write_lines
+from .options import (
+    Model,
+    New,
+    RunFolder,
+    Source,
+    Target,
+    check_finite,
+    check_repository,
+    print_json,
+    quiet,
+    write_lines,
+)
 
 
 def profile(
@@ -93,7 +104,7 @@ def convert_fairseq(
     moses_source: Annotated[str | None, typer.Option(help="Source language, if Moses tokenised the text.")] = None,
     moses_target: Annotated[str | None, typer.Option(help="Target language, if Moses tokenised the text.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="The text was lower-cased.")] = False,
-    length_penalty: Annotated[float, typer.Option(help="fairseq-generate's --lenpen.")] = 1.0,
+    length_penalty: Annotated[float, typer.Option(callback=check_finite, help="fairseq-generate's --lenpen.")] = 1.0,
 ) -> None:
     """Convert a checkpoint of fairseq.
 
@@ -164,7 +175,10 @@ def average(
 def card(
     run: RunFolder,
     repo: Annotated[
-        str | None, typer.Option(help="Where the stock model will be published; default: what the recipe says.")
+        str | None,
+        typer.Option(
+            callback=check_repository, help="Where the stock model will be published; default: what the recipe says."
+        ),
     ] = None,
 ) -> None:
     """Write the model cards of a finished run.
@@ -218,7 +232,12 @@ def info(
 
 def publish(
     run: RunFolder,
-    repo: Annotated[str, typer.Option(help="Repository of the stock model, user/name; created if there is none.")],
+    repo: Annotated[
+        str,
+        typer.Option(
+            callback=check_repository, help="Repository of the stock model, user/name; created if there is none."
+        ),
+    ],
     private: Annotated[
         bool, typer.Option("--private", help="Create private repositories; public ones are refused.")
     ] = False,

@@ -3,7 +3,7 @@
 A wrong option must be refused at once: nothing here loads torch, transformers or datasets before a command runs.
 """
 
-import json
+import math
 import os
 import re
 import sys
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from ..files import whole_file
+from ..files import json_text, whole_file
 from ..metrics.languages import language_code
 
 SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
@@ -61,6 +61,34 @@ def check_language(code: str) -> str:
         raise typer.BadParameter(str(error)) from error
 
 
+def check_repository(name: str | None) -> str | None:
+    """A name that the Hub can have, told before the work."""
+    from ..folders import hub
+
+    try:
+        if name is not None:
+            hub.check_repository(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    return name
+
+
+def check_text(text: str | None) -> str | None:
+    """Text of the command line that its bytes are; Python reads others as half surrogate pairs."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter(f"{text!a} is not valid UTF-8") from error
+    return text
+
+
+def check_finite(value: float | None) -> float | None:
+    """Of the numbers that Python reads, nan and inf are none that an option has a use for."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
 def check_device(name: str | None) -> None:
     """Refuse a device that is not there; commands call it when they run, since only torch knows."""
     import torch
@@ -86,7 +114,10 @@ Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv
 Target = Annotated[str | None, typer.Option(help="Their translations, line by line, if SOURCE holds no pairs.")]
 NumBeams = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[
-    float | None, typer.Option(help="Scores are divided by length to this power; by default what the model has.")
+    float | None,
+    typer.Option(
+        callback=check_finite, help="Scores are divided by length to this power; by default what the model has."
+    ),
 ]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Positions of a batch, padding included: lower saves memory.")]
 Chunk = Annotated[int, typer.Option(min=1, help="Lines that are sorted, translated and saved together.")]
@@ -117,8 +148,8 @@ def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print indented JSON."""
-    write_lines([json.dumps(value, indent=2, ensure_ascii=False)])
+    """Print indented JSON; see `json_text`."""
+    write_lines([json_text(value, indent=2)])
 
 
 def say(message: str) -> None:

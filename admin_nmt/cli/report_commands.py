@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from .options import check_finite
+
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
 
 
@@ -112,8 +114,10 @@ def analyse_depth(
     shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers of the pictures of single sublayers.")] = 18,
     d_model: Annotated[int, typer.Option(min=1, help="Width; feed-forward twice that, 4 heads.")] = 128,
     sentences: Annotated[int, typer.Option(min=1, help="Pairs of the batch, 24 random tokens a side.")] = 16,
-    scale: Annotated[float, typer.Option(help="Random step, in standard deviations of each matrix.")] = 1e-2,
-    learning_rate: Annotated[float, typer.Option(help="Size of Adam's first step.")] = 1e-5,
+    scale: Annotated[
+        float, typer.Option(callback=check_finite, help="Random step, in standard deviations of each matrix.")
+    ] = 1e-2,
+    learning_rate: Annotated[float, typer.Option(callback=check_finite, help="Size of Adam's first step.")] = 1e-5,
     seed: Annotated[
         list[int] | None, typer.Option(help="Of weights, batch and step; several by repeating; default 1 2 3.")
     ] = None,

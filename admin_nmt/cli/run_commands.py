@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .bundled import bundled, find_file, summary
+from .bundled import bundled, find_file, find_recipe, summary
 from .options import RecipeFile, say
 
 
@@ -23,12 +23,12 @@ def train(ctx: typer.Context, recipe: RecipeFile) -> None:
     admin-nmt train mine.yaml --training.max_steps 100 --output_dir runs/try
     accelerate launch --multi_gpu --num_processes 2 -m admin_nmt train mine.yaml
     """
-    path = find_file(recipe, "recipes")
+    path = find_recipe(recipe)
 
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
 
-    run_recipe(load_recipe(path, ctx.meta["overrides"]))
+    run_recipe(load_recipe(path, ctx.meta["overrides"], recipe))
 
 
 def prepare(
@@ -45,7 +45,7 @@ def prepare(
     admin-nmt prepare phrasebook
     admin-nmt prepare mine.yaml --data.cache_dir /large/disk --num-proc 8
     """
-    path = find_file(recipe, "recipes")
+    path = find_recipe(recipe)
 
     from ..benchmarks.preparation_meter import Meter
     from ..data.arrow_cache import available_cores
@@ -53,7 +53,7 @@ def prepare(
     from ..runs import preparation
     from ..runs.recipe import load_recipe
 
-    loaded = load_recipe(path, ctx.meta["overrides"])
+    loaded = load_recipe(path, ctx.meta["overrides"], recipe)
     start_processes()
     preparation.prepare(loaded, num_proc or available_cores(), Meter())
     print_once(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
@@ -86,7 +86,7 @@ def memory(
     """
     if verify == bool(recipes):
         raise typer.BadParameter("give recipes, or --verify")
-    paths = [find_file(name, "recipes") for name in recipes or []]
+    paths = [find_recipe(name) for name in recipes or []]
 
     from tqdm import tqdm
 
@@ -159,13 +159,17 @@ def experiment(
     """
     path = find_file(grid, "grids")
 
+    from ..schema.yaml_files import load_yaml
+
+    load_yaml(path, grid)  # for its mistakes: torch takes seconds to load
+
     from ..metrics.unigram import write_unigram
     from ..reports.tables import outcome, write_tables
     from ..runs.grid_runner import run_all, wanted_runs
     from ..runs.grids import Run, load_grid
     from ..runs.preparation import prepare
 
-    loaded = load_grid(path, ctx.meta["overrides"])
+    loaded = load_grid(path, ctx.meta["overrides"], grid)
     pending = [run for run in wanted_runs(loaded, system or [], seed or []) if run.results() is None]
 
     def ended(run: Run) -> str:

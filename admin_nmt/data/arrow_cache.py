@@ -1,7 +1,8 @@
 """Steps over a large dataset, a shard at a time: on all cores, and taken up where an earlier call was interrupted.
 
 A shard is an Arrow file that is written under another name and renamed when complete. Its borders do not depend on the
-number of processes, so that a folder of shards is the same whoever made it.
+number of processes, so that a folder of shards is the same whoever made it. Its checksum is verified whenever it is
+opened, and a damaged one is made again (see `checksums`); who reads the old one meanwhile keeps it.
 """
 
 import os
@@ -22,6 +23,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from ..files import whole_file
+from .checksums import add_checksum, all_whole, discard, is_whole
 
 SHARD = 100_000
 BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
@@ -34,25 +36,29 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def write_arrow(path: Path, batches: Iterable[Columns], features: Features) -> int:
+def write_arrow(
+    path: Path, batches: Iterable[Columns], features: Features, metadata: Mapping[str, str] | None = None
+) -> int:
     """Writes batches of columns to an Arrow file, whole or not at all, and returns the number of rows.
+
+    Args:
+        metadata: what else the file says, in its schema.
 
     Raises:
         OSError: naming the folder if the disk is full.
     """
     rows, schema = 0, features.arrow_schema
+    schema = schema.with_metadata((schema.metadata or {}) | dict(metadata or {}))
     for rest in path.parent.glob(f".{path.name}-*"):  # of a killed process: whoever writes holds a lock
         rest.unlink()
     try:
-        with (
-            whole_file(path) as temporary,
-            pa.OSFile(str(temporary), "wb") as file,
-            pa.ipc.new_stream(file, schema) as writer,
-        ):
-            for columns in batches:
-                batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
-                writer.write_batch(batch)
-                rows += len(batch)
+        with whole_file(path) as temporary:
+            with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+                for columns in batches:
+                    batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+                    writer.write_batch(batch)
+                    rows += len(batch)
+            add_checksum(temporary)
     except OSError as error:
         if error.errno != ENOSPC:
             raise
@@ -68,6 +74,15 @@ def open_arrow(paths: Iterable[Path], fingerprint: str) -> Dataset:
     return Dataset(concat_tables([MemoryMappedTable.from_file(str(path)) for path in paths]), fingerprint=fingerprint)
 
 
+def write_unless_whole(path: Path, lock: Path, write: Callable[[], Any]) -> None:
+    """Calls `write`, which makes the file, where it is missing or damaged; other processes wait for it."""
+    if not is_whole(path):
+        with FileLock(lock):
+            if not is_whole(path):
+                discard(path)
+                write()
+
+
 def map_shards(
     dataset: Dataset,
     function: Callable[[dict[str, list[Any]]], Columns],
@@ -80,7 +95,8 @@ def map_shards(
 ) -> Dataset:
     """Applies a function to the batches of a dataset and keeps what it returns in a folder, one file a shard.
 
-    Shards that are in the folder already are not made again. Another process that makes the same folder is waited for.
+    Whole shards that are in the folder already are not made again. Another process that makes the same folder is waited
+    for.
 
     Args:
         dataset: at least one row.
@@ -94,13 +110,18 @@ def map_shards(
     Raises:
         OSError: the disk is full, or a worker was killed. Finished shards stay.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        discard(folder)
+        folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(dataset), SHARD)
     paths = [folder / f"{number:05}.arrow" for number in range(len(starts))]
-    with FileLock(folder / "lock"):
-        missing = [index for index, path in enumerate(paths) if not path.exists()]
-        job = partial(_write_shard, dataset, function, features, paths)
-        for_each(job, missing, num_proc=num_proc, desc=desc)
+    if not all(all_whole(paths)):
+        with FileLock(folder / "lock"):
+            wanted = [index for index, whole in enumerate(all_whole(paths)) if not whole]
+            for index in wanted:
+                discard(paths[index])
+            job = partial(_write_shard, dataset, function, features, paths)
+            for_each(job, wanted, num_proc=num_proc, desc=desc)
     return open_arrow(paths, fingerprint)
 
 

@@ -4,6 +4,7 @@ Only training data is cleaned; evaluation data is never touched. A pair is count
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,10 +17,8 @@ import numpy as np
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
-from filelock import FileLock
 
-from ..files import write_text_whole
-from .arrow_cache import map_shards, write_arrow
+from .arrow_cache import map_shards, write_arrow, write_unless_whole
 
 FILTERS = ("empty side", "over-long", "length ratio", "copy", "duplicate", "held out")
 _EMPTY, _OVER_LONG, _RATIO, _COPY, _DUPLICATE, _HELD_OUT = range(len(FILTERS))
@@ -60,7 +59,7 @@ class CleaningOptions:
     def __post_init__(self) -> None:
         if self.max_words is not None and self.max_words < 1:
             raise ValueError(f"max_words is {self.max_words}: give at least 1, or null for no limit")
-        if self.max_ratio is not None and self.max_ratio < 1:
+        if self.max_ratio is not None and not 1 <= self.max_ratio < math.inf:
             raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
         if self.ratio_slack < 0:
             raise ValueError(f"ratio_slack is {self.ratio_slack}: give 0 or more")
@@ -97,20 +96,20 @@ def clean(
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
     judge = partial(_judge, options=options, held_out=held_out_keys)
     judged = map_shards(dataset, judge, _JUDGED, folder, fingerprint=key, num_proc=num_proc, desc="cleaning")
-    kept, counts = folder / "kept.arrow", folder / "counts.json"
-    with FileLock(folder / "lock"):
-        if not counts.exists():
-            verdicts = _verdicts(judged, options)
-            indices = np.flatnonzero(verdicts == _KEPT).astype(np.uint64)
-            if dataset._indices is not None:  # rows of the table, of which the dataset is a selection
-                indices = dataset._indices.column(0).to_numpy()[indices]
-            write_arrow(kept, [{"indices": indices}], _INDICES)
-            tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
-            names = ("total", *FILTERS, "kept")
-            # It stands for the whole step.
-            write_text_whole(counts, json.dumps(dict(zip(names, [len(dataset), *tally], strict=True))))
-    indices_table = MemoryMappedTable.from_file(str(kept))
-    return Dataset(dataset.data, indices_table=indices_table, fingerprint=key), json.loads(counts.read_text())
+    kept = folder / "kept.arrow"
+    write_unless_whole(kept, folder / "lock", lambda: _write_kept(kept, dataset, _verdicts(judged, options)))
+    indices = MemoryMappedTable.from_file(str(kept))
+    return Dataset(dataset.data, indices_table=indices, fingerprint=key), json.loads(indices.schema.metadata[b"counts"])
+
+
+def _write_kept(path: Path, dataset: Dataset, verdicts: np.ndarray[Any, Any]) -> None:
+    """The indices of the kept pairs, and the counts."""
+    indices = np.flatnonzero(verdicts == _KEPT).astype(np.uint64)
+    if dataset._indices is not None:  # rows of the table, of which the dataset is a selection
+        indices = dataset._indices.column(0).to_numpy()[indices]
+    tally = np.bincount(verdicts, minlength=_KEPT + 1).tolist()
+    counts = dict(zip(("total", *FILTERS, "kept"), [len(dataset), *tally], strict=True))
+    write_arrow(path, [{"indices": indices}], _INDICES, {"counts": json.dumps(counts)})
 
 
 def _verdicts(judged: Dataset, options: CleaningOptions) -> np.ndarray[Any, Any]:

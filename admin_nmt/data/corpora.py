@@ -13,7 +13,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from .cleaning import CleaningOptions, clean, format_counts
 from .mixing import Corpus, Treatment
-from .parallel_text import load_parallel
+from .parallel_text import is_pipe, load_parallel, own_files
 from .rewriting import looks_segmented, rewrite
 
 SPLITS = ("train", "valid", "test")
@@ -86,7 +86,19 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
             raise ValueError(f"{where} has no source; give a file or the name of a dataset")
         if split == "test" and isinstance(corpus["source"], list):
             raise ValueError(f"{where}.source is a list; give one file, as scores and model cards name one test set")
+        for file in own_files(corpus["source"], corpus.get("target")):
+            _check_file(where, file)
     return named
+
+
+def _check_file(where: str, file: str | Path) -> None:
+    """Every process and every continuation of a run reads the file, so that a pipe will not do."""
+    if is_pipe(file):
+        raise ValueError(f"{where}: {file} is a pipe, which a run cannot read again; write it to a file first")
+    if not Path(file).exists():
+        raise ValueError(
+            f"{where}: {file}: No such file or directory; mend the name, or name its folder with --data.root FOLDER"
+        )
 
 
 def clean_corpora(

@@ -8,23 +8,28 @@ import glob
 import gzip
 import hashlib
 import json
+import os
 import re
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO, Any
 
 import datasets
+import pyarrow as pa
 import sacrebleu
 from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
-from filelock import FileLock
+from datasets.table import InMemoryTable
+from pyarrow.parquet import ParquetFile
 
-from ..files import write_text_whole
-from .arrow_cache import batched_columns, for_each, open_arrow, write_arrow
+from ..files import whole_file
+from .arrow_cache import BATCH, batched_columns, for_each, open_arrow, write_arrow, write_unless_whole
+from .checksums import add_checksum, discard, is_whole
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
 TEST_SET = "sacrebleu:"
@@ -81,6 +86,8 @@ def load_parallel(
     if len(sources) == 1:
         return load(sources[0], targets[0], num_proc=num_proc)
     files = list(zip(sources, targets, strict=True))
+    for pipe in filter(is_pipe, chain(*([one, other or one] for one, other in files))):
+        raise ValueError(f"{pipe}: is a pipe, which cannot be one of several files; write it to a file first")
     for_each(partial(_load_and_count, load, files), range(len(files)), num_proc=num_proc, desc="reading")
     return concatenate_datasets([load(*pair) for pair in files])
 
@@ -94,6 +101,15 @@ def _files(given: Files) -> list[str | Path]:
     if not given:
         raise ValueError("a corpus is an empty list of files; name at least one")
     return list(given)
+
+
+def own_files(source: Files, target: Files | None) -> list[str | Path]:
+    """Those of the arguments of `load_parallel` that are files, also such as do not exist."""
+    sources = _files(source)
+    if target is not None:
+        return [*sources, *_files(target)]
+    endings = (".tsv", ".json", ".jsonl", ".parquet")
+    return [file for file in sources if str(file).removesuffix(".gz").endswith(endings)]
 
 
 def _numbers(file: Any) -> list[str]:
@@ -125,11 +141,11 @@ def _load_one(
     if kind in (".jsonl", ".json"):
         return _from_files(_read_json, source, cache_dir=cache_dir, columns=columns)
     if kind == ".parquet":
-        return _from_library("parquet", where=source, columns=columns, data_files=str(source), cache_dir=cache_dir)
-    if Path(source).is_file():
+        return _from_files(_read_parquet, source, cache_dir=cache_dir, columns=columns)
+    if Path(source).exists() and not Path(source).is_dir():
         raise ValueError(f"{source}: give the other side as target, or one .tsv, .jsonl or .parquet file with both")
     options: dict[str, Any] = {"split": split, "cache_dir": cache_dir, "num_proc": num_proc}
-    return _from_library(str(source), name, where=source, columns=columns, **options)
+    return _from_library(str(source), name, columns=columns, **options)
 
 
 def _test_set(name: str, languages: Sequence[str]) -> tuple[str, str]:
@@ -179,11 +195,34 @@ def _from_files(
     """A dataset of what `reader(*paths, **options)` yields, cached by the content of the files."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     folder.mkdir(parents=True, exist_ok=True)
+
+    def write(file: Path) -> None:
+        write_arrow(file, batched_columns(reader(*paths, **options), list(PAIR)), PAIR)
+
+    if any(map(is_pipe, paths)):
+        return _from_pipes(write, paths, folder)
     key = Hasher.hash([reader.__name__, options, *(_digest(path, folder) for path in paths)])
     file = folder / f"pairs-{key}.arrow"
-    with FileLock(file.with_suffix(".lock")):
-        if not file.exists():
-            write_arrow(file, batched_columns(reader(*paths, **options), list(PAIR)), PAIR)
+    write_unless_whole(file, file.with_suffix(".lock"), lambda: write(file))
+    return open_arrow([file], key)
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Whether this can be read only once."""
+    return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+
+
+def _from_pipes(write: Callable[[Path], None], paths: Sequence[str | Path], folder: Path) -> Dataset:
+    """A dataset of what pipes give, which is read once and cached by what was read."""
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise ValueError(f"{paths[0]}: is a pipe, which cannot give both sides; write one of them to a file")
+    with tempfile.TemporaryDirectory(prefix=".pipe-", dir=folder) as name:
+        read = Path(name) / "pairs.arrow"
+        write(read)
+        with read.open("rb") as opened:
+            key = Hasher.hash(hashlib.file_digest(opened, "sha256").hexdigest())
+        file = folder / f"pairs-{key}.arrow"
+        write_unless_whole(file, file.with_suffix(".lock"), lambda: read.replace(file))
     return open_arrow([file], key)
 
 
@@ -192,22 +231,23 @@ def _digest(path: str | Path, folder: Path) -> str:
     state = Path(path).stat()  # whoever sets the date back still changes st_ctime
     key = Hasher.hash([str(Path(path).resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino])
     known = folder / f"digest-{key}"
-    if not known.exists():
+    if not is_whole(known):
+        discard(known)
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        write_text_whole(known, digest)
-    return known.read_text()
+        with whole_file(known) as temporary:
+            temporary.write_text(digest)
+            add_checksum(temporary)
+    return known.read_bytes()[:64].decode()
 
 
-def _from_library(
-    *arguments: Any, where: str | Path, columns: Sequence[str], split: str = "train", **options: Any
-) -> Dataset:
-    """The two `columns` of what `load_dataset` loads; errors name `where` it comes from."""
+def _from_library(name: str, configuration: str | None, *, columns: Sequence[str], **options: Any) -> Dataset:
+    """The two `columns` of what `load_dataset` loads."""
     try:
-        dataset = load_dataset(*arguments, split=split, **options)
-    except (DatasetGenerationError, ValueError) as error:
-        raise ValueError(f"{where}: {error.__cause__ or error}") from error
-    return _pick_columns(dataset, where, columns)
+        dataset = load_dataset(name, configuration, **options)
+    except (DatasetGenerationError, ValueError, OSError) as error:
+        raise ValueError(f"{name}: {error.__cause__ or error}") from error
+    return _pick_columns(dataset, name, columns)
 
 
 def _read_text(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
@@ -247,6 +287,20 @@ def _read_json(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str
         except UnicodeEncodeError as error:
             raise ValueError(f"{path}: line {number} holds half a surrogate pair, which is no character") from error
         yield left, right
+
+
+def _read_parquet(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    rows = 0
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH):
+                pairs = _pick_columns(Dataset(InMemoryTable(pa.Table.from_batches([batch]))), path, columns)
+                rows += len(pairs)
+                yield from zip(pairs["source"][:], pairs["target"][:], strict=True)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{path}: {error}; fetch the file again") from error
+    if not rows:
+        raise ValueError(f"{path}: the file has no data")
 
 
 def _pick_columns(dataset: Dataset, where: str | Path, columns: Sequence[str]) -> Dataset:

@@ -137,6 +137,7 @@ class Hypotheses:
         mask: 0 where a hypothesis sees a position of its sentence's row, else −∞, [B, K, positions].
         best: score of the best ended hypothesis, over length^length_penalty, [B].
         ended: number of ended hypotheses, [B].
+        finite: whether the model's probabilities have been numbers so far.
     """
 
     def __init__(self, limits: Tensor, settings: SearchSettings) -> None:
@@ -151,6 +152,7 @@ class Hypotheses:
         self.outputs: list[list[int]] = [[] for _ in limits]
         self.best_tokens = torch.full((count, int(limits.max()) + 1), settings.eos[0], device=device)
         self.eos = torch.tensor(settings.eos, device=device)
+        self.finite = torch.tensor(True, device=device)
 
     @property
     def done(self) -> Tensor:
@@ -172,6 +174,7 @@ class Hypotheses:
         """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
         length, (count, beams), settings = self.tokens.shape[2], self.scores.shape, self.settings
         normaliser = logits.logsumexp(-1, keepdim=True)
+        self.finite &= normaliser.isfinite().all()
         ends = logits[:, settings.eos]
         logits[:, settings.suppressed] = -torch.inf
         if length < settings.min_new_tokens:
@@ -230,6 +233,9 @@ def beam_search(
 
     Returns:
         Target ids of each sentence, without end of sentence.
+
+    Raises:
+        ValueError: the model's probabilities are no numbers.
     """
     encoder: Any = model.get_encoder()
     states = encoder(**inputs).last_hidden_state
@@ -261,8 +267,22 @@ def _search(model: PreTrainedModel, states: Tensor, source_mask: Tensor, search:
         search.advance(logits)
         done = search.done
         if int(done.sum()) * LEAVE >= len(done):
+            check_finite(bool(search.finite), model)
             kept = search.leave(done)
             states, hidden = states[kept], hidden[kept]
             for layer in (*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers):
                 layer.keys, layer.values = layer.keys[kept], layer.values[kept]
         last = search.tokens[:, :, -1]
+
+
+def check_finite(finite: bool, model: Any) -> None:
+    """Refuse scores that are not finite, whose translations would be empty or nonsense; the model is named.
+
+    Raises:
+        ValueError: `finite` is False.
+    """
+    if not finite:
+        raise ValueError(
+            f"{getattr(model, 'name_or_path', '') or 'the model'}: its scores are not finite (NaN or infinite), so its "
+            "weights are damaged or its training diverged; copy or train it again"
+        )

@@ -9,23 +9,29 @@ The search is that of `generate_ids`, made with CTranslate2's parameters. Two di
 
 import json
 import logging
+import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
 import torch
+from filelock import FileLock
 from huggingface_hub import constants
+from safetensors import safe_open
 from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ..data.batching import generation_batches
+from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..exporting import export_standard
 from ..files import new_folder
-from ..folders.model_folder import check_weights, fingerprint, load_admin_model, read_config
+from ..folders.model_folder import check_weights, fingerprint, generation_defaults, load_admin_model, read_config
 from ..tokenization.byte_bpe import load_tokenizers
+from .beam_search import check_finite
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 
 logger = logging.getLogger(__name__)
@@ -56,7 +62,7 @@ class CTranslate2Model:
         folder = Path(folder).absolute()
         self.folder, self.compute_type = folder, compute_type
         self.config = read_config(folder)
-        self.generation_config = _generation_defaults(folder, self.config)
+        self.generation_config = generation_defaults(folder, self.config)
         self.device = torch.device(device or ("cuda" if ctranslate2.get_cuda_device_count() else "cpu"))
         known = {"auto", "default", *ctranslate2.get_supported_compute_types(self.device.type)}
         if compute_type not in known:
@@ -120,7 +126,9 @@ class CTranslate2Model:
             max_decoding_length=longest + 1,
             return_end_token=True,  # its length counts then, as it does in transformers
             max_input_length=0,
+            return_scores=True,
         )
+        check_finite(all(map(math.isfinite, chain(*(result.scores for result in results)))), self.config)
         end, found = self.pieces[settings.eos[0]], []
         for row, limit, result in zip(rows, limits, results, strict=True):
             lengths = [len(tokens) - (tokens[-1] == end) for tokens in result.hypotheses]
@@ -139,12 +147,6 @@ def _library() -> ModuleType:
     return ctranslate2
 
 
-def _generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
-    if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    return GenerationConfig.from_model_config(config)
-
-
 def _impossible(settings: SearchSettings, config: PreTrainedConfig) -> str | None:
     """Name of a setting that CTranslate2's search lacks, if there is one."""
     if settings.eos != [config.eos_token_id]:
@@ -157,8 +159,10 @@ def _impossible(settings: SearchSettings, config: PreTrainedConfig) -> str | Non
 def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
     """The CTranslate2 model of a folder, converted at the first call and then found by the folder's content.
 
+    One that is damaged is converted again.
+
     Raises:
-        ValueError: the model has no counterpart in CTranslate2; the message says why.
+        ValueError: the model has no counterpart in CTranslate2, or weights that are not finite.
     """
     if not getattr(config, "share_encoder_decoder_embeddings", True):
         raise ValueError(f"{folder}: has two vocabularies, but CTranslate2's converter knows one; use backend='torch'")
@@ -166,9 +170,10 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
         raise ValueError(f"{folder}: is a {config.model_type} model; CTranslate2 is used for {', '.join(STOCK_TYPES)}")
     ctranslate2 = _library()
     target = CACHE / f"{fingerprint(folder)[:32]}-{ctranslate2.__version__}"
-    if target.is_dir():
+    if _is_converted(target):
         return target
     logger.info("converting %s for CTranslate2, once", folder)
+    _check_finite_weights(folder)
     with TemporaryDirectory() as export:
         check_weights(folder, config)
         load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
@@ -176,10 +181,31 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
         try:
             with new_folder(target) as temporary:
                 ctranslate2.converters.TransformersConverter(str(stock)).convert(str(temporary), force=True)
+                write_checksums(temporary)
         except (ValueError, OSError):
-            if not target.is_dir():  # else another process was faster
+            if not folder_is_whole(target):  # else another process was faster
                 raise
     return target
+
+
+def _is_converted(target: Path) -> bool:
+    """Whether there is a whole conversion; a damaged one is removed, unless another process has mended it."""
+    if not target.exists() or folder_is_whole(target):
+        return target.exists()
+    with FileLock(f"{CACHE}.lock"):
+        whole = folder_is_whole(target)
+        if not whole:
+            discard(target)
+    return whole
+
+
+def _check_finite_weights(folder: Path) -> None:
+    """CTranslate2's scores can be finite where weights are not."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 (it is no mapping)
+                if not file.get_tensor(name).isfinite().all():
+                    raise ValueError(f"{path}: {name} is not finite (NaN or infinite); copy or train the model again")
 
 
 def _export(folder: Path, target: Path) -> Path:

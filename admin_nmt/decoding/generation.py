@@ -11,7 +11,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from ..data.batching import Seq2SeqCollator
 from .batchwise import batchwise
-from .beam_search import beam_search
+from .beam_search import beam_search, check_finite
 from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
@@ -84,9 +84,9 @@ def _generate_batch(
     else:  # `generate` fills in what is None from the model's own, and complains where both limits are set
         config.max_new_tokens = longest
     generate: Any = model.generate
-    output = generate(
-        **inputs, generation_config=config, logits_processor=LogitsProcessorList([SentenceLengthLimit(limits, eos)])
-    )
+    limit = SentenceLengthLimit(limits, eos)
+    output = generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([limit]))
+    check_finite(not bool(limit.nan), model)
     ends = {*eos, model.config.pad_token_id}
     return [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]
 
@@ -97,13 +97,18 @@ class SentenceLengthLimit(LogitsProcessor):
     Args:
         limits: most tokens of each sentence's translation, without end of sentence, [batch].
         eos: ids of the end-of-sentence tokens.
+
+    Attributes:
+        nan: whether a score was NaN.
     """
 
     def __init__(self, limits: Tensor, eos: list[int]) -> None:
+        self.nan = torch.tensor(False, device=limits.device)
         self.limits = limits
         self.eos = eos
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.nan |= scores.isnan().any()
         beams = len(scores) // len(self.limits)
         full = self.limits.repeat_interleave(beams) < input_ids.shape[1]
         closed = torch.full_like(scores, -torch.inf)

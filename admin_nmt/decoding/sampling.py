@@ -1,5 +1,6 @@
 """Sampling of translations, reproducible sentence by sentence: what back-translation draws its sources with."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -35,7 +36,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; give at least 1, or none for unrestricted sampling")
-        if self.temperature <= 0:
+        if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}; give a positive number")
 
     def uniforms(self, source: Sequence[int], count: int) -> npt.NDArray[np.float64]:
@@ -76,8 +77,9 @@ class Samples(Hypotheses):
         if top_k is not None and top_k < logits.shape[1]:
             logits[logits < logits.topk(top_k).values[:, -1:]] = -torch.inf
         total = (logits / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+        self.finite &= total[:, -1].isfinite().all()
         u = self.uniforms[self.sentences, length, None] * total[:, -1:]
-        token = torch.searchsorted(total, u, right=True)[:, 0]
+        token = torch.searchsorted(total, u, right=True)[:, 0].clamp(max=logits.shape[1] - 1)  # beyond where it is NaN
         return torch.where(self.limits <= length, self.eos[0], token)
 
 

@@ -1,6 +1,8 @@
 """Log-probabilities that a model gives to translations which are already there."""
 
+import math
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from datasets import Dataset
@@ -9,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import Seq2SeqCollator
 from .batchwise import batchwise
+from .beam_search import check_finite
 
 
 @torch.no_grad()
@@ -37,7 +40,7 @@ def score_pairs(
 
     Raises:
         ValueError: the two sides differ in number, or a pair has an empty side or more tokens than the model has
-            positions.
+            positions; or the model's probabilities are no numbers.
     """
     lengths = _lengths(source_ids, target_ids, model.config.max_position_embeddings)
     collate = Seq2SeqCollator(model.config.pad_token_id, model.config.decoder_start_token_id)
@@ -45,8 +48,10 @@ def score_pairs(
     def score(batch: list[int]) -> list[list[float]]:
         pairs = [{"input_ids": source_ids[index], "labels": target_ids[index]} for index in batch]
         inputs = {name: tensor.to(model.device) for name, tensor in collate(pairs).items()}
-        rows = token_log_probs(model, inputs).tolist()
-        return [row[: len(target_ids[index])] for index, row in zip(batch, rows, strict=True)]
+        scores = token_log_probs(model, inputs).tolist()
+        rows = [row[: len(target_ids[index])] for index, row in zip(batch, scores, strict=True)]
+        check_finite(all(map(math.isfinite, chain.from_iterable(rows))), model)
+        return rows
 
     return batchwise(model, lengths, score, max_tokens=max_tokens, progress=progress, desc="scoring", unit="pair")
 

@@ -1,6 +1,7 @@
 """Settings of a beam search: from `generate`'s names and the model's own defaults to what a search needs."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,11 @@ class SearchSettings:
 
 
 def generation_config(default: GenerationConfig, pad_token_id: int, options: dict[str, Any]) -> GenerationConfig:
-    """The model's `default` with `options`, searching as fairseq does where they do not say otherwise."""
+    """The model's `default` with `options`, searching as fairseq does where they do not say otherwise.
+
+    Raises:
+        ValueError: the length penalty is not finite.
+    """
     config = copy.deepcopy(default)
     config.update(
         min_new_tokens=1,
@@ -51,6 +56,8 @@ def generation_config(default: GenerationConfig, pad_token_id: int, options: dic
     )
     given = {name: value for name, value in options.items() if value is not None}
     config.update(**given)
+    if not math.isfinite(1.0 if config.length_penalty is None else config.length_penalty):
+        raise ValueError(f"length_penalty is {config.length_penalty}; give a finite number")
     if (config.num_beams or 1) > 1:
         config.early_stopping = given.get("early_stopping", True)
     return config
@@ -71,7 +78,14 @@ def unknown_setting(config: GenerationConfig) -> str | None:
 
 
 def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) -> SearchSettings:
-    """The settings of a search that gives what `generate` gives under a `config` without unknown settings."""
+    """The settings of a search that gives what `generate` gives under a `config` without unknown settings.
+
+    Raises:
+        ValueError: there are more beams than tokens to begin them with, or no end of sentence.
+    """
+    vocabulary = getattr(model_config, "decoder_vocab_size", None) or model_config.vocab_size
+    if (config.num_beams or 1) > vocabulary:
+        raise ValueError(f"num_beams is {config.num_beams}, but the vocabulary has {vocabulary} tokens; give fewer")
     start = config.decoder_start_token_id
     banned = [word for words in config.bad_words_ids or [] for word in words]
     return SearchSettings(
@@ -86,6 +100,8 @@ def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) ->
 
 def end_tokens(config: GenerationConfig) -> list[int]:
     """Ids of the end-of-sentence tokens."""
+    if config.eos_token_id is None:
+        raise ValueError("eos_token_id: generation_config.json has none, so no translation would end; copy it again")
     return [config.eos_token_id] if isinstance(config.eos_token_id, int) else config.eos_token_id
 
 

@@ -1,7 +1,7 @@
 """Translates text with a saved model."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -84,7 +84,7 @@ class Translator:
         """Where the model runs."""
         return self.model.device
 
-    def translate(self, sentences: Sequence[str], *, progress: bool = False, **options: Any) -> list[str]:
+    def translate(self, sentences: Iterable[str], *, progress: bool = False, **options: Any) -> list[str]:
         """Translates sentences; gives one for each, in the same order.
 
         A blank sentence stays blank without asking the model. One that is longer than the model's positions is cut,
@@ -95,10 +95,10 @@ class Translator:
             options: settings of `generate` for this call.
 
         Raises:
-            TypeError: `sentences` is a single string.
+            TypeError: `sentences` is a single string, or one of them is no string.
+            ValueError: one holds half a surrogate pair.
         """
-        if isinstance(sentences, str):
-            raise TypeError("sentences is a single string; give a list of sentences")
+        sentences = _checked(sentences)
         indices = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         translations = [""] * len(sentences)
         if not indices:
@@ -118,6 +118,21 @@ class Translator:
         if too_long:
             logger.warning("cut %d of %d sentences to the model's %d tokens", too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
+
+
+def _checked(sentences: Iterable[str]) -> list[str]:
+    """Sentences that a tokenizer can read; those of a generator, too."""
+    if isinstance(sentences, str):
+        raise TypeError("sentences is a single string; give a list of sentences")
+    sentences = list(sentences)
+    for number, sentence in enumerate(sentences, 1):
+        if not isinstance(sentence, str):
+            raise TypeError(f"sentence {number} is {sentence!r}; give a string")
+        try:
+            sentence.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"sentence {number}, {sentence!a}, holds half a surrogate pair") from error
+    return sentences
 
 
 def _load(

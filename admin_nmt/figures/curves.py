@@ -34,9 +34,9 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def series(history: History, name: str) -> tuple[list[int], list[float]]:
-    """The updates at which `name` was logged, and its values."""
+    """The updates at which `name` was logged, and its values; NaN for null, as JSON has no NaN."""
     rows = [row for row in history if name in row]
-    return [row["step"] for row in rows], [row[name] for row in rows]
+    return [row["step"] for row in rows], [math.nan if row[name] is None else row[name] for row in rows]
 
 
 def literal(text: str) -> str:

@@ -4,7 +4,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HTTPError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+from huggingface_hub.utils import validate_repo_id
 
 # A pickle of the run's arguments, which names paths of the machine and which no model needs.
 NEVER_PUSHED = ("training_args.bin",)
@@ -74,6 +75,16 @@ def push_folder(
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
         raise HubError(f"{repo_id}: {reason(error)}") from error
     return commit.commit_url
+
+
+def check_repository(repo_id: str) -> None:
+    """Raises ValueError where a name is not that of a repository, user/name."""
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(f"{repo_id!r}: {error}; give user/name, as the Hub has it") from error
+    if "/" not in repo_id:
+        raise ValueError(f"{repo_id!r}: has no user; give user/name, as the Hub has it")
 
 
 def model_files(folder: Path) -> dict[str, Path]:

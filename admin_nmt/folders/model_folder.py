@@ -1,6 +1,7 @@
 """Model folders: finding, checking and loading them with one clear sentence for what is wrong."""
 
 import hashlib
+import json
 import math
 from pathlib import Path
 from pickle import UnpicklingError
@@ -8,18 +9,22 @@ from typing import Any, cast
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.activations import ACT2FN
 
 from ..averaging import indexed_files
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
+from ..schema.messages import sentence
 from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
 from ..user_errors import ForeignCodeError, refusing_code
 
@@ -31,6 +36,10 @@ MATRICES = (
     ("d_model", "decoder_ffn_dim"),
 )
 MOST_POSITIONS = 2**28  # entries of the table of positions, which is not stored: 1 GB
+SIZES = (
+    "vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads",
+    "max_position_embeddings",
+)  # fmt: skip
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 
 
@@ -40,10 +49,15 @@ def local_folder(path_or_repo: str | Path) -> Path:
     Raises:
         ValueError: it is neither.
     """
-    if Path(path_or_repo).is_dir():
-        return Path(path_or_repo)
+    name = str(path_or_repo)
+    if Path(name).is_dir():
+        return Path(name)
+    if Path(name).exists():
+        raise ValueError(f"{name}: is a file; name the folder of a model")
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith("/") or "\\" in name:
+        raise ValueError(f"{name}: there is no such folder")
     try:
-        return Path(snapshot_download(str(path_or_repo)))
+        return Path(snapshot_download(name))
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise ValueError(f"{path_or_repo}: is no folder, and the Hub gives no model of that name") from error
 
@@ -67,7 +81,50 @@ def read_config(folder: Path) -> PreTrainedConfig:
         raise ValueError(f"{path}: {cause}") from error
     if not config.is_encoder_decoder:
         raise ValueError(f"{path}: a {config.model_type} is no encoder-decoder model, so it cannot translate")
+    _check_sizes(path, config)
     return config
+
+
+def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
+    """What a stock configuration takes as it is, until something is divided by it."""
+    for field in SIZES:
+        if getattr(config, field, 1) < 1:
+            raise ValueError(f"{path}: {field} is {getattr(config, field)} where a number from 1 on belongs")
+    for field in ("encoder_attention_heads", "decoder_attention_heads"):
+        if getattr(config, "d_model", 0) % getattr(config, field, 1):
+            raise ValueError(f"{path}: {field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")
+    if getattr(config, "activation_function", "relu") not in ACT2FN:
+        raise ValueError(f"{path}: activation_function {config.activation_function!r} is none of transformers")
+
+
+class GenerationFields(BaseModel):
+    """The fields of generation_config.json that a search reads."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    eos_token_id: int | list[int]
+    num_beams: int | None = Field(default=None, ge=1)
+    length_penalty: int | float | None = None
+    pad_token_id: int | None = None
+    decoder_start_token_id: int | None = None
+
+
+def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
+    """The settings of a search that a model was saved with; without generation_config.json those of its configuration.
+
+    Raises:
+        ValueError: the file is damaged, where transformers would search by other settings and say nothing.
+    """
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return GenerationConfig.from_model_config(config)
+    try:
+        values = json.loads(path.read_bytes())
+        GenerationFields.model_validate(values)
+        return GenerationConfig.from_pretrained(folder)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {sentence(error, values)[1]}; copy it again") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged ({error}); copy it again") from error
 
 
 def check_weights(folder: Path, config: PreTrainedConfig) -> None:
@@ -95,10 +152,10 @@ def check_weights(folder: Path, config: PreTrainedConfig) -> None:
         except SafetensorError as error:
             raise ValueError(f"{path}: is damaged or cut off ({error}); copy it again") from error
     if files:
-        _check_sizes(folder / "config.json", config, sizes)
+        _check_memory(folder / "config.json", config, sizes)
 
 
-def _check_sizes(path: Path, config: PreTrainedConfig, sizes: list[int]) -> None:
+def _check_memory(path: Path, config: PreTrainedConfig, sizes: list[int]) -> None:
     """Refuse a configuration that is larger than the weights: a few bytes of JSON could ask for any memory."""
 
     def product(*fields: str) -> int:
@@ -153,7 +210,9 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
         ValueError: config.json or the weights are missing or damaged, or do not fit each other. (transformers draws
             weights that are missing at random, and goes on.)
     """
-    check_weights(folder, read_config(folder))
+    config = read_config(folder)
+    generation_defaults(folder, config)
+    check_weights(folder, config)
     try:
         with refusing_code(folder):
             model, info = AutoModelForSeq2SeqLM.from_pretrained(

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from datasets import Dataset, DatasetDict
 
+from ..files import json_text
+
 FILE = "unigram.json"
 BATCH = 100_000  # pairs that are counted together
 
@@ -33,10 +35,13 @@ def write_unigram(data: DatasetDict, vocab_size: int, folder: Path) -> None:
     if "valid" in data:
         train, valid = (target_counts(data[split], vocab_size) for split in ("train", "valid"))
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(json.dumps({"valid_nll": unigram_nll(train, valid)}) + "\n")
+        (folder / FILE).write_text(json_text({"valid_nll": unigram_nll(train, valid)}) + "\n")
 
 
 def read_unigram(folder: Path) -> float | None:
     """What `write_unigram` left, if it did."""
     path = folder / FILE
-    return json.loads(path.read_text())["valid_nll"] if path.exists() else None
+    try:
+        return float(json.loads(path.read_bytes())["valid_nll"]) if path.exists() else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: is damaged; delete it and give the same command again") from error

@@ -6,7 +6,6 @@ weights take a small random step, or Adam's first step (Liu et al. 2020, *Unders
 Transformers*, section 4). No training, no data; minutes on one core.
 """
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from tqdm import tqdm
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import legend_above, line_style, save
+from ..files import json_text
 from ..model.configuration_admin import VARIANTS
 from ..profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
@@ -214,7 +214,7 @@ def write_depth_report(args: DepthStudy, folder: Path) -> str:
     rows = [analyse(args, *case) for case in tqdm(cases, desc="models")]
     folder.mkdir(parents=True, exist_ok=True)
     facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
-    (folder / "results.json").write_text(json.dumps(rounded(facts)) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
     text = table(args, rows)
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
     plot_growth(args, rows, folder / "growth.png")

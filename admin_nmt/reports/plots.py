@@ -10,6 +10,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import plot_depths, plot_perplexity
 from ..figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from ..files import json_text
 from ..folders.model_folder import load_model
 from ..runs.results import FILE, load_results
 from ..user_errors import describe, user_errors
@@ -148,7 +149,7 @@ def draw_speed(inputs: Sequence[Path], output: Path, measure: Callable[[], dict[
     if measure:
         facts = measure()
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        output.with_suffix(".json").write_text(json_text(facts, indent=1) + "\n", encoding="utf-8")
     else:
         facts = read_json(inputs[0], {"rows", "settings", "device"})
         check(inputs[0], facts["settings"], {"others", "num_beams", "d_model"})

@@ -31,7 +31,7 @@ def translations(path: Path) -> Path:
     """
     if not path.exists():
         raise ValueError(f"{path}: there is no such run folder or file of translations")
-    if path.is_file():
+    if not path.is_dir():
         return path
     results = facts(path)
     if results.get("status") == "diverged":

@@ -53,7 +53,7 @@ def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
                 raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
 
 
-def _check_lengths(prepared: Prepared, positions: int) -> None:
+def _check_lengths(prepared: Prepared, positions: int, max_tokens: int) -> None:
     for split in ("train", "valid"):
         if split in prepared.data:
             longest = max(int(lengths.max()) for lengths in pair_lengths(prepared.data[split]))
@@ -61,6 +61,11 @@ def _check_lengths(prepared: Prepared, positions: int) -> None:
                 raise ValueError(
                     f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
                     f"{positions}; raise that, or lower data.max_length for training sentences"
+                )
+            if split == "train" and longest > max_tokens:
+                raise ValueError(
+                    f"data.train: a sentence has {longest} tokens, more than training.max_tokens {max_tokens}; raise "
+                    "that, or lower data.max_length"
                 )
 
 
@@ -83,12 +88,12 @@ def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
     try:
         args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
     except ValueError as error:
-        raise ValueError(f"training: {error}") from error
+        raise ValueError(f"{recipe._called}: training: {error}") from error
     try:
         for callback in get_reporting_integration_callbacks(args.report_to):
             callback()
     except RuntimeError as error:  # what is not installed, told here and not after hours of preparation
-        raise ValueError(f"training.report_to: {error}") from error
+        raise ValueError(f"{recipe._called}: training.report_to: {error}") from error
     return args
 
 
@@ -98,7 +103,7 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     args = training_arguments(recipe)
     set_seed(args.seed)
     model = build_model(recipe, prepared)
-    _check_lengths(prepared, model.config.max_position_embeddings)
+    _check_lengths(prepared, model.config.max_position_embeddings, args.max_tokens)
     _check_beams(recipe, args, len(prepared.target_tokenizer))
     kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
     return kind(

@@ -256,7 +256,7 @@ def progress(history: Iterable[Mapping[str, Any]]) -> str:
     """A sentence on whether the validation score was still improving when training ended."""
     during = list(takewhile(lambda row: "train_runtime" not in row, history))  # afterwards other weights are scored
     for key, name, sign in (("eval_bleu", "BLEU", 1), ("eval_loss", "NLL", -1)):
-        scores = [(row["step"], sign * row[key]) for row in during if key in row]
+        scores = [(row["step"], sign * row[key]) for row in during if row.get(key) is not None]
         if scores:
             return _progress(scores, name)
     return "No validation set was used, so whether training had converged is not known."

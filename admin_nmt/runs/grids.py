@@ -126,14 +126,17 @@ class GridFile(Section):
         return self
 
 
-def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
+def load_grid(path: str | Path, overrides: list[str] | None = None, called: str | None = None) -> Grid:
     """Read a grid; `overrides` is a list such as ["--data.root", "data", "--output_dir", "runs/x"] that wins over all.
+
+    Args:
+        called: what errors call the grid, if not by its path.
 
     Raises:
         ValueError: naming the file and what is wrong in it; every run's recipe is checked.
     """
-    path, given = Path(path), dict(parse_overrides(overrides or []))
-    file = checked(GridFile, load_yaml(path), path)
+    path, called, given = Path(path), called or str(path), dict(parse_overrides(overrides or []))
+    file = checked(GridFile, load_yaml(path, called), called)
     grid = Grid(
         title=file.title,
         recipe=path.parent / file.recipe,
@@ -147,5 +150,5 @@ def load_grid(path: str | Path, overrides: list[str] | None = None) -> Grid:
         try:
             run.recipe()
         except ValueError as error:
-            raise ValueError(f"{path}: system {run.system}: {error}") from error
+            raise ValueError(f"{called}: system {run.system}: {error}") from error
     return grid

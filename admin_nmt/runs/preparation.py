@@ -14,6 +14,7 @@ from datasets import DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions, format_counts
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
@@ -22,6 +23,8 @@ from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenizing import tokenize
 from ..distributed import print_once
 from ..files import new_folder
+from ..folders.model_folder import local_folder, read_config
+from ..model.configuration_admin import AdminConfig
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 from .recipe import Recipe
 
@@ -52,6 +55,47 @@ def unwatched(name: str) -> Iterator[Step]:
     yield Step(name)
 
 
+# What one may change of a model to start from: nothing that its weights depend on.
+FREE = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "use_cache", "dtype")
+
+
+def check_start(recipe: Recipe) -> None:
+    """Whether the recipe and the model to start from, if there is one, agree on what that model is.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    start = recipe.model.from_pretrained
+    if start is None:
+        return
+    config = read_config(_folder(start, "model.from_pretrained"))
+    if not isinstance(config, AdminConfig):
+        raise ValueError(
+            f"model.from_pretrained: {start} holds a {config.model_type} model; start from an unfolded one (final/)"
+        )
+    for name, value in recipe.model.configuration().items():
+        if name not in FREE and getattr(config, name) != value:
+            raise ValueError(f"model.{name} is {value!r}, but {start} has {getattr(config, name)!r}; leave it out")
+    size = recipe.tokenizer.given().get("vocab_size", config.vocab_size)
+    if recipe.tokenizer.path is None and size < config.vocab_size:
+        raise ValueError(f"tokenizer.vocab_size is {size}, but {start} has {config.vocab_size}; leave it out")
+
+
+def _folder(given: str, field: str) -> Path:
+    try:
+        return local_folder(given)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from error
+
+
+def _load(given: str, field: str) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    folder = _folder(given, field)
+    try:
+        return load_tokenizers(folder)
+    except Exception as error:  # transformers and tokenizers raise whatever their parsers do
+        raise ValueError(f"{field}: {folder} has no tokenizer, or a damaged one ({error}); copy it again") from error
+
+
 def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatched) -> Prepared:
     """Load, clean and tokenise the corpora; every step is cached, and one process of a machine does it first.
 
@@ -59,6 +103,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         num_proc: worker processes; None for one a core.
         watch: a context around each step; the step tells it the number of its pairs.
     """
+    check_start(recipe)
     cache, root = Path(recipe.data.cache_dir), recipe.data.root
     spec = {name: given for name, given in recipe.data.given().items() if name in SPLITS and given is not None}
     cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})
@@ -85,9 +130,17 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
-    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {len(source)}")
+    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_size(recipe, len(source))}")
     print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts)
+
+
+def _size(recipe: Recipe, size: int) -> str:
+    """The size of the vocabulary, and that more was wanted of a new one."""
+    wanted, existing = recipe.tokenizer.vocab_size, recipe.tokenizer.path or recipe.model.from_pretrained
+    if existing or size >= wanted:
+        return f"{size}"
+    return f"{size}, all that the text yields of tokenizer.vocab_size {wanted}"
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -123,7 +176,7 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
     existing = recipe.tokenizer.path or start
     tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
     if existing is not None:
-        source, target = load_tokenizers(existing)
+        source, target = _load(existing, "tokenizer.path" if recipe.tokenizer.path else "model.from_pretrained")
         if start is not None:  # whose embeddings have no room for tags
             return source, target
         tagged = with_tags(source, tags)
@@ -132,7 +185,8 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
     folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
     with FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
+        if not folder_is_whole(folder):
+            discard(folder)
             sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
             texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
             tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
@@ -143,4 +197,5 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
                 )
             with new_folder(folder) as temporary:
                 save_tokenizers(temporary, *tokenizers)
-    return load_tokenizers(folder)
+                write_checksums(temporary)
+        return load_tokenizers(folder)  # before anyone else may replace it

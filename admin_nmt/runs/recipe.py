@@ -17,11 +17,14 @@ from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from ..data.mixing import Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
+from ..folders.hub import check_repository
+from ..metrics.languages import language_code
 from ..metrics.published_bleu import PUBLISHED
 from ..model.configuration_admin import AdminConfig
 from ..schema.messages import FieldError
 from ..schema.sections import Section, as_given, checked, one_or_several, section_of
 from ..schema.yaml_files import load_yaml, parse_overrides, set_field
+from ..tokenization.byte_bpe import SMALLEST_VOCABULARY
 from ..trainer.arguments import AdminTrainingArguments
 
 _Cleaning: Any = section_of(CleaningOptions)
@@ -29,7 +32,30 @@ _Corpus: Any = section_of(load_parallel, only=CORPUS_FIELDS)
 _TrainingCorpus: Any = section_of(load_parallel, Treatment, only=(*CORPUS_FIELDS, *TREATMENT_FIELDS))
 # Of what every configuration of transformers has, dtype alone makes sense here; ω is measured by the run itself.
 _Model: Any = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
-_Training: Any = section_of(AdminTrainingArguments, without=["output_dir"])
+BUDGET = "batches are made by training.max_tokens"
+WITHOUT_EFFECT = {
+    "per_device_train_batch_size": BUDGET,
+    "per_device_eval_batch_size": BUDGET,
+    "auto_find_batch_size": BUDGET,
+    "optim": "set training.optimizer",
+    "label_smoothing_factor": "set model.label_smoothing",
+    "predict_with_generate": "set training.eval_bleu",
+    "generation_max_length": "the length of a translation is limited by that of its source",
+}
+"""Arguments of other trainers that this one does not look at."""
+LIMITS = {
+    **dict.fromkeys(
+        ("gradient_accumulation_steps", "max_tokens", "profile_tokens", "eval_bleu_sentences"), Field(ge=1)
+    ),
+    **dict.fromkeys(("generation_num_beams", "save_total_limit"), Field(ge=1)),
+    **dict.fromkeys(("logging_steps", "eval_steps", "save_steps", "num_train_epochs"), Field(gt=0)),
+    **dict.fromkeys(
+        ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed"), Field(ge=0)
+    ),
+    **dict.fromkeys(("adversarial_weight", "adversarial_step", "adversarial_noise", "adam_epsilon"), Field(ge=0)),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), Field(ge=0, lt=1)),
+}
+_Training: Any = section_of(AdminTrainingArguments, without=["output_dir", *WITHOUT_EFFECT], limits=LIMITS)
 SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
@@ -90,7 +116,7 @@ class TokenizerSection(Section):
         path: folder of tokenizers to take instead.
     """
 
-    vocab_size: int = Field(default=8000, ge=1)
+    vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY)
     joint: bool = True
     path: str | None = None
 
@@ -132,12 +158,20 @@ class TrainingSection(_Training):
         early_stopping_patience: evaluations without a better `metric_for_best_model` after which training ends.
     """
 
+    without_effect = WITHOUT_EFFECT
     early_stopping_patience: int | None = Field(default=None, ge=1)
     fsdp: bool | str | None = AdminTrainingArguments.fsdp  # documented as true or false, annotated as text
 
     def arguments(self) -> dict[str, Any]:
         """The fields of `AdminTrainingArguments` that were given."""
         return {name: value for name, value in self.given().items() if name != "early_stopping_patience"}
+
+    @field_validator("max_steps")
+    @classmethod
+    def _check_updates(cls, updates: int) -> int:
+        if updates < 1 and updates != -1:
+            raise ValueError(f"is {updates}; give at least 1, or leave it out for num_train_epochs")
+        return updates
 
 
 class EvaluationSection(Section):
@@ -192,6 +226,13 @@ class CardSection(Section):
     example: str | None = None
     repo_id: str | None = None
 
+    @field_validator("repo_id")
+    @classmethod
+    def _check_repository(cls, name: str | None) -> str | None:
+        if name is not None:
+            check_repository(name)
+        return name
+
 
 class Recipe(Section):
     """The sections of a recipe; one that is left out has its defaults.
@@ -201,6 +242,7 @@ class Recipe(Section):
         languages: [source, target], for scores and Moses' rules.
     """
 
+    _called: str = "recipe"  # by errors that come later than the file's
     output_dir: str
     data: DataSection
     tokenizer: TokenizerSection = TokenizerSection()
@@ -219,6 +261,11 @@ class Recipe(Section):
     def _check_languages(cls, codes: Any) -> Any:
         if not isinstance(codes, list) or len(codes) != 2 or not all(isinstance(code, str) for code in codes):
             raise ValueError(f"holds {codes!r}; write two codes in quotes, source and target")
+        for code in codes:
+            try:
+                language_code(code)
+            except ValueError as error:
+                raise ValueError(f"holds {codes!r}: {error}") from error
         return codes
 
     @model_validator(mode="after")
@@ -255,13 +302,18 @@ class Recipe(Section):
         return self
 
 
-def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
+def load_recipe(path: str | Path, overrides: list[str] | None = None, called: str | None = None) -> Recipe:
     """Read a recipe; `overrides` is a list such as ["--training.max_steps", "100", "--model.variant", "post_ln"].
+
+    Args:
+        called: what errors call the recipe, if not by its path.
 
     Raises:
         ValueError: naming the file or the override that is wrong, the field, and what belongs there.
     """
-    values = load_yaml(path)
-    for name, value in parse_overrides(overrides or []):
+    values, given = load_yaml(path, called), parse_overrides(overrides or [])
+    for name, value in given:
         set_field(values, name, value)
-    return checked(Recipe, values, path)
+    recipe = checked(Recipe, values, called or path, [name for name, _ in given])
+    recipe._called = str(called or path)
+    return recipe

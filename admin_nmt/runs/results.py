@@ -15,7 +15,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
 from ..data.tokenizing import pair_lengths
-from ..files import write_text_whole
+from ..files import json_text, write_text_whole
 from ..folding import omega_by_sublayer
 from ..profiling import omega_origin
 from ..schema.messages import sentence
@@ -166,7 +166,7 @@ def divergence_facts(error: DivergedError) -> dict[str, Any]:
 
 def write_results(folder: Path, results: dict[str, Any]) -> None:
     """Write results.json in one step, so that it is there whole or not at all."""
-    write_text_whole(folder / FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_text_whole(folder / FILE, json_text(results, indent=1) + "\n")
 
 
 def load_results(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 import re
 import reprlib
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +19,10 @@ EXPECTED = {
     "model_type": MAPPING,
     "literal_error": "{expected}",
     "none_required": "null",
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt}",
     "greater_than_equal": "a number from {ge} on",
+    "less_than": "a number below {lt}",
     "too_short": "at least {min_length}",
 }
 """What belongs in a field, by the type of pydantic's error, with the names of its context."""
@@ -32,26 +37,46 @@ class FieldError(ValueError):
     """
 
 
-def sentence(error: ValidationError, values: dict[str, Any]) -> str:
-    """The first thing that is wrong with `values`; pydantic has an error for each type that a field may have."""
+def unknown(name: str, known: Collection[str], place: str = "") -> str:
+    """A field that does not exist, and the one that was meant, or all that there are."""
+    section = f"{place}." if place else ""
+    if similar := get_close_matches(name, known, 1):
+        return f"unknown field {section}{name}; did you mean {section}{similar[0]}?"
+    return f"unknown field {section}{name}; known are {', '.join(sorted(known))}"
+
+
+def sentence(error: ValidationError, values: dict[str, Any]) -> tuple[str, str]:
+    """The first thing that is wrong with `values`, and the field where it is ("" for all of them).
+
+    pydantic has an error for each type that a field may have.
+    """
     problems = [(*_place(problem["loc"], values), problem) for problem in error.errors(include_url=False)]
     inside = [problem for problem in problems if problem[0].startswith(problems[0][0])]
     field, given, first = max(inside, key=lambda problem: len(problem[0]))  # an item of a list, rather than the list
     context = first.get("ctx", {})
     if first["type"] == "value_error":
-        return _below(field, context["error"])
+        text = _below(field, context["error"])
+        return _field_of(field, context["error"]), text
     if first["type"] == "unknown_field":
         name = f"{field}.{context['name']}" if field else context["name"]
-        return f"unknown field {name}; known are {context['known']}"
+        if context["hint"]:
+            return name, f"{name} has no effect; {context['hint']}"
+        return name, unknown(context["name"], context["known"], field)
     types = {problem["type"]: problem for place, _, problem in problems if place == field}
     if first["type"] == "missing":
         lacking = [str(one["loc"][-1]) for place, _, one in problems if (place, one["type"]) == (field, "missing")]
-        return f"{field + ' ' if field else ''}lacks {', '.join(sorted(lacking))}"
-    if "float_type" in types:
+        return field, f"{field + ' ' if field else ''}lacks {', '.join(sorted(lacking))}"
+    if types.keys() & {"float_type", "finite_number"}:
         types.pop("int_type", None)
     expected = [EXPECTED.get(name, one["msg"]).format(**one.get("ctx", {})) for name, one in types.items()]
     verb = "belong" if expected[-1] == MAPPING else "belongs"
-    return f"{field} holds {shown(given)} where {' or '.join(expected)} {verb}"
+    return field, f"{field} holds {shown(given)} where {' or '.join(expected)} {verb}"
+
+
+def _field_of(place: str, error: ValueError) -> str:
+    """The field that a validator's text begins with, or the section that it is about."""
+    name = re.match(r"[\w.]*\w", str(error)) if isinstance(error, FieldError) or not place else None
+    return ".".join(filter(None, (place, name and name[0])))
 
 
 def _below(place: str, error: ValueError) -> str:

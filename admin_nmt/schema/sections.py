@@ -4,7 +4,7 @@ pydantic checks names and types and knows the place of what is wrong. What a sec
 the names, types and defaults of that class or function: `section_of` reads them from it, and they stand nowhere else.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import reduce
@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import torch
 from pydantic import (
@@ -32,9 +32,14 @@ from .messages import sentence
 
 
 class Section(BaseModel):
-    """Fields of a file, of the types that they are annotated with and no others; it is written as it was given."""
+    """Fields of a file, of the types that they are annotated with and no others; it is written as it was given.
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    Attributes:
+        without_effect: names that one may expect among the fields, each with what to do instead.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    without_effect: ClassVar[Mapping[str, str]] = {}
     _given: tuple[str, ...] = ()
 
     @model_validator(mode="wrap")
@@ -42,8 +47,8 @@ class Section(BaseModel):
     def _remember_what_was_given(cls, values: Any, check: Callable[[Any], Self]) -> Self:
         given = tuple(values) if isinstance(values, dict) else ()
         if unknown := sorted(str(name) for name in given if name not in cls.model_fields):
-            known = ", ".join(sorted(cls.model_fields))
-            raise PydanticCustomError("unknown_field", "unknown field", {"name": unknown[0], "known": known})
+            context = {"name": unknown[0], "known": [*cls.model_fields], "hint": cls.without_effect.get(unknown[0])}
+            raise PydanticCustomError("unknown_field", "unknown field", context)
         section = check(values)
         section._given = given
         return section
@@ -63,32 +68,51 @@ def as_given(value: Any) -> Any:
     return value.given() if isinstance(value, Section) else value
 
 
-def checked(kind: type[AnySection], values: dict[str, Any], path: str | Path) -> AnySection:
+def checked(
+    kind: type[AnySection], values: dict[str, Any], path: str | Path, overrides: Collection[str] = ()
+) -> AnySection:
     """A section, such as a whole recipe, of the values of a file.
 
+    Args:
+        path: what errors call the file.
+        overrides: names of the fields whose values are not the file's, but those of options.
+
     Raises:
-        ValueError: in one sentence: the file, the first field that is wrong, and what belongs there.
+        ValueError: in one sentence: the file or the option, the first field that is wrong, and what belongs there.
     """
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise ValueError(f"{path}: {sentence(error, values)}") from error
+        field, text = sentence(error, values)
+        options = [name for name in overrides if f"{field}.".startswith((f"{name}.", f"{name}["))]
+        if options and text.startswith(options[-1]):
+            raise ValueError(f"--{text}") from error
+        raise ValueError(f"{f'--{options[-1]}' if options else path}: {text}") from error
 
 
-def section_of(*sources: Any, only: Collection[str] | None = None, without: Collection[str] = ()) -> Any:
+def section_of(
+    *sources: Any,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    limits: Mapping[str, Any] | None = None,
+) -> Any:
     """A class of sections with the fields of dataclasses and the parameters of functions, their types and defaults.
 
     Args:
         sources: dataclasses and functions; of two with the same field, the later one's holds.
         only: names to take; None for all.
         without: names to leave out.
+        limits: of numbers by their names, as pydantic's `Field` has them; null is within any.
     """
     taken: dict[str, Any] = {}
     for source in sources:
         hints = get_type_hints(source, localns={"torch": torch})  # transformers imports it for type checkers alone
         for name, default in _defaults(source):
             if (only is None or name in only) and name not in without:
-                taken[name] = (_yaml_type(hints[name]), ... if default is MISSING else Field(default=default))
+                kind: Any = _yaml_type(hints[name])
+                if name in (limits or {}):
+                    kind = Annotated[kind, (limits or {})[name]]
+                taken[name] = (kind, ... if default is MISSING else Field(default=default))
     return create_model(f"{sources[0].__name__}Section", __base__=Section, **taken)
 
 

@@ -1,33 +1,58 @@
 """YAML files of fields and values, and overrides of their fields from the command line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .messages import MAPPING, shown
+from .messages import MAPPING, shown, unknown
+
+MERGE = "tag:yaml.org,2002:merge"
 
 
 class YamlLoader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects."""
+    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects, and no field stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a second value of a field, which would silently replace the first."""
+        seen = set[str]()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 YamlLoader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
+def load_yaml(path: str | Path, called: str | None = None) -> dict[str, Any]:
     """The fields and values of a file.
 
+    Args:
+        called: what errors call the file, if not by its path.
+
     Raises:
-        ValueError: naming the file, which holds something else.
+        ValueError: naming the file, which holds something else, and the line.
     """
+    called = called or str(path)
     try:
         values = yaml.load(Path(path).read_text(encoding="utf-8"), YamlLoader)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{called}: is not valid UTF-8 at byte {error.start + 1}; convert the file to UTF-8"
+        ) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{path}: is not valid YAML: {error}") from error
-    _check_mapping(values, str(path))
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{called}: {line}is not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    except ValueError as error:  # of a date that is none
+        raise ValueError(f"{called}: {error}; put quotes around text") from error
+    _check_mapping(values, called)
     return values
 
 
@@ -65,6 +90,17 @@ def set_field(values: dict[str, Any], name: str, value: Any) -> None:
         values = values.setdefault(section, {})
         _check_mapping(values, f"--{name}")
     values[last] = value
+
+
+def check_names(values: dict[str, Any], known: Collection[str], called: str) -> None:
+    """Refuse a field that does not exist, for those who know the names before they can load what the fields hold.
+
+    Raises:
+        ValueError: naming the file and the field.
+    """
+    for name in values:
+        if name not in known:
+            raise ValueError(f"{called}: {unknown(str(name), known)}")
 
 
 def _check_mapping(value: Any, where: str) -> None:

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import SchedulerType, Seq2SeqTrainingArguments
 
-OPTIMIZERS = ("radam", "adam")
+Optimizer = Literal["radam", "adam"]
+OPTIMIZERS = get_args(Optimizer)
 
 
 @dataclass
@@ -22,7 +23,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         default=4096,
         metadata={"help": "Token budget of a batch and device: sentences times the longest source or target."},
     )
-    optimizer: str = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
+    optimizer: Optimizer = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
         default=8000,
         metadata={"help": "Most target tokens of the random pairs on which ω of a new model is measured."},

@@ -184,7 +184,7 @@ def test_outputs_are_checked_before_any_work(tmp_path):
     same = ["--input", tmp_path / "in", "--output", tmp_path / "in"]
     assert "name another one" in invoke("translate", "no-model", *same, code=2).stderr
     named = invoke("evaluate", "no-model", *sides, "--language", "german", code=2)
-    assert "'german': give the two-letter code" in " ".join(named.stderr.split())
+    assert "'german': is no known code; did you mean de?" in " ".join(named.stderr.split())
 
 
 def test_translate_keeps_lines(model, tmp_path):
@@ -475,8 +475,11 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
 
 def test_neither_folder_nor_repository(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for name in ("no/such/folder", "nobody/nothing"):
-        assert f"{name}: is no folder, and the Hub gives no model of that name" in error("info", name)
+    assert "nobody/nothing: is no folder, and the Hub gives no model of that name" in error("info", "nobody/nothing")
+    monkeypatch.setattr("admin_nmt.folders.model_folder.snapshot_download", lambda _: pytest.fail("asked the Hub"))
+    for name in ("no/such/folder", "./nothing", "../nothing", "/nothing", "~/nothing", "nothing/"):
+        assert f"{name}: there is no such folder" in error("info", name)
+    assert f"{__file__}: is a file; name the folder of a model" in error("info", __file__)
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):

@@ -1,14 +1,17 @@
 """Steps in shards: nothing half written, nothing finished lost."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 
 import pytest
 from datasets import Dataset, Features, Value
+from toy import DAMAGES, removed, truncated
 
 from admin_nmt.data import arrow_cache
 from admin_nmt.data.arrow_cache import map_shards
+from admin_nmt.data.checksums import is_whole
 
 NUMBER = Features({"n": Value("int64")})
 
@@ -86,3 +89,55 @@ def test_a_full_disk_is_named_and_the_rest_is_kept(tmp_path, monkeypatch):
         del doubled
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_shards_are_named_and_made_again(double_all, tmp_path, damage, caplog):
+    double_all()
+    before = {path: path.stat().st_mtime_ns for path in sorted((tmp_path / "step").glob("*.arrow"))}
+    for number in ("00002", "00009"):
+        damage(tmp_path / "step" / f"{number}.arrow")
+    assert double_all()["n"][:] == list(range(0, 2000, 2))
+    named = [record.getMessage() for record in caplog.records]
+    made = [f"{tmp_path}/step/{number}.arrow is damaged; it is made again" for number in ("00002", "00009")]
+    assert named == ([] if damage is removed else made)
+    assert sum(path.stat().st_mtime_ns != date for path, date in before.items()) == 2
+
+
+def test_every_flipped_bit_is_found(double_all, tmp_path):
+    double_all()
+    path = tmp_path / "step" / "00000.arrow"
+    content = path.read_bytes()
+    for byte in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[byte] ^= 1 << byte % 8
+        path.write_bytes(changed)
+        assert not is_whole(path), byte
+    path.write_bytes(content)
+    assert is_whole(path)
+
+
+def test_a_file_in_place_of_the_folder_is_replaced(double_all, tmp_path):
+    (tmp_path / "step").write_text("nothing")
+    assert double_all()["n"][:] == list(range(0, 2000, 2))
+
+
+def test_processes_that_find_the_same_damage_all_read_whole_shards(double_all, tmp_path):
+    """They start at once, three times over, on a folder of which every other shard is damaged."""
+    context = multiprocessing.get_context("fork")
+    start, sums = context.Barrier(4), context.Queue()
+
+    def work():
+        start.wait()
+        sums.put(sum(double_all(num_proc=1)["n"][:]))
+
+    for _ in range(3):
+        double_all(num_proc=1)
+        for path in sorted((tmp_path / "step").glob("*.arrow"))[::2]:
+            truncated(path)
+        workers = [context.Process(target=work) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        assert [sums.get(timeout=60) for _ in workers] == [sum(range(0, 2000, 2))] * 4
+        for worker in workers:
+            worker.join()

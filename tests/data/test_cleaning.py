@@ -136,7 +136,7 @@ def test_a_selection_of_rows_is_cleaned_as_such():
 def test_an_interrupted_tally_is_made_again(tmp_path):
     pairs = dataset([("a", "b"), ("c", "c")])
     _, counts = clean(pairs, CleaningOptions(), cache_dir=tmp_path)
-    (path,) = tmp_path.glob("*/counts.json")
+    (path,) = tmp_path.glob("*/kept.arrow")
     path.rename(path.with_suffix(".tmp"))
     assert clean(pairs, CleaningOptions(), cache_dir=tmp_path)[1] == counts
 

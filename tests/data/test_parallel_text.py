@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from datasets import Dataset, Features, Translation
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from admin_nmt.data.corpora import read_corpora
 from admin_nmt.data.parallel_text import load_parallel, read_lines
 
 PAIRS = [("a house", "ein Haus"), ("", "leer"), (' "quoted"\u2028one line', "mit\x0cSeiten\x85vorschub\r und Ü 😀")]
@@ -49,6 +51,42 @@ def lines(texts) -> str:
 def test_two_text_files(write, load, suffix):
     sources, targets = zip(*PAIRS, strict=True)
     assert load(write(f"x.en{suffix}", lines(sources)), write(f"x.de{suffix}", lines(targets))) == PAIRS
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """Makes a named pipe, into which a thread writes these bytes once."""
+
+    def make(name: str, content: bytes) -> Path:
+        path = tmp_path / name
+        os.mkfifo(path)
+        threading.Thread(target=path.write_bytes, args=(content,), daemon=True).start()
+        return path
+
+    return make
+
+
+def test_pipes_are_read_once(pipe, load, write):
+    sources, targets = (lines(side).encode() for side in zip(*PAIRS, strict=True))
+    assert load(pipe("a.en", sources), pipe("a.de", targets)) == PAIRS
+    assert load(write("b.en", sources), pipe("b.de.gz", gzip.compress(targets))) == PAIRS
+    assert load(pipe("c.tsv", b"a\tb\n")) == [("a", "b")]
+    with pytest.raises(ValueError, match=r"d\.de: line 1 is not valid UTF-8"):
+        load(pipe("d.en", b"a\n"), pipe("d.de", b"\xff\n"))
+
+
+def test_what_cannot_come_from_a_pipe_is_refused(tmp_path, load, write):
+    """Before anything waits for the writer."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"pipe: is a pipe, which cannot give both sides"):
+        load(pipe, pipe)
+    with pytest.raises(ValueError, match=r"pipe: is a pipe, which cannot be one of several files"):
+        load([write("x.en", "a\n"), pipe], [write("x.de", "b\n"), write("y.de", "b\n")])
+    with pytest.raises(ValueError, match=r"pipe: give the other side as target"):
+        load(pipe)
+    for corpus in ({"source": str(pipe), "target": str(pipe)}, {"source": [str(pipe)], "target": [str(pipe)]}):
+        with pytest.raises(ValueError, match=r"^data\.train: .*pipe is a pipe, which a run cannot read again"):
+            read_corpora({"train": corpus}, cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize("pattern", [True, False])

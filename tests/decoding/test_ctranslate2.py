@@ -3,6 +3,7 @@
 import itertools
 import json
 import logging
+import math
 import pickle
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import random_texts, toy_tokenizer
+from toy import bit_flipped, random_texts, removed, toy_tokenizer, truncated
 
 from admin_nmt import Translator
 from admin_nmt.decoding import ctranslate2_backend
@@ -216,6 +217,27 @@ def test_is_converted_once_for_each_content(stock, cache, monkeypatch):
     assert Translator.from_pretrained(stock, backend="ctranslate2").model.converted != first
     assert len(conversions) == 2
     assert len(list(cache.iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", [truncated, bit_flipped, removed])
+def test_a_damaged_conversion_is_made_again(stock, cache, damage):
+    first = Translator.from_pretrained(stock, backend="ctranslate2").model.converted
+    content = {path.name: path.read_bytes() for path in first.iterdir()}
+    damage(first / "model.bin")
+    assert Translator.from_pretrained(stock, backend="ctranslate2").model.converted == first
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == content
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused(stock, cache, value):
+    model = Translator.from_pretrained(stock).model
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc1.weight[0, 0] = value
+    model.save_pretrained(stock)
+    with pytest.raises(
+        ValueError, match=r"stock/model\.safetensors: model\.decoder\.layers\.0\.fc1\.weight is not fin"
+    ):
+        Translator.from_pretrained(stock, backend="ctranslate2")
 
 
 def test_a_failed_conversion_leaves_nothing_behind(stock, cache, monkeypatch):

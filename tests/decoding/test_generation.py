@@ -1,5 +1,7 @@
 """Beam search: against a plain reference, and the same whatever the batch."""
 
+import math
+
 import pytest
 import torch
 from toy import random_ids
@@ -7,6 +9,8 @@ from toy import random_ids
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding import generation
 from admin_nmt.decoding.generation import generate_ids
+from admin_nmt.decoding.sampling import Sampling
+from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.decoding.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
 
 VOCABULARY = 12
@@ -113,3 +117,48 @@ def test_sampling_options_reach_generate(model, sources):
 
 def test_nothing_in_nothing_out(model):
     assert generate_ids(model, []) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 1},
+        {"num_beams": 4},
+        {"sampling": Sampling()},
+        {"sampling": Sampling(top_k=3)},
+        {"num_beams": 1, "repetition_penalty": 1.1},  # a search by `generate`
+        {"num_beams": 4, "repetition_penalty": 1.1},
+    ],
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_not_finite_are_no_translation(model, sources, options, value):
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc2.bias[0] = value
+    model.name_or_path = "runs/x"
+    with pytest.raises(ValueError, match=r"^runs/x: its scores are not finite \(NaN or infinite\), so its weights are"):
+        generate_ids(model, sources, **options)
+    with pytest.raises(ValueError, match=r"^runs/x: its scores are not finite"):
+        score_pairs(model, sources, sources)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length_penalty": math.nan}, "length_penalty is nan; give a finite number"),
+        ({"length_penalty": -math.inf}, "length_penalty is -inf; give a finite number"),
+        ({"num_beams": 13}, "num_beams is 13, but the vocabulary has 12 tokens; give fewer"),
+    ],
+)
+def test_settings_that_no_search_has_are_refused(model, sources, options, message):
+    with pytest.raises(ValueError, match=message):
+        generate_ids(model, sources, **options)
+
+
+def test_as_many_beams_as_tokens_can_search(model, sources):
+    assert len(generate_ids(model, sources, num_beams=VOCABULARY)) == len(sources)
+
+
+def test_a_model_without_end_of_sentence_is_refused(model, sources):
+    model.generation_config.eos_token_id = None
+    with pytest.raises(ValueError, match=r"eos_token_id: generation_config\.json has none"):
+        generate_ids(model, sources)

@@ -129,7 +129,7 @@ def test_sampling_is_unrestricted_unless_told_otherwise():
         (["--method", "sampling", "--backend", "ctranslate2"], "cannot draw reproducibly"),
         (["--method", "sampling", "--top-k", "0"], "top_k is 0"),
         (["--max-words", "0"], "max_words is 0"),
-        ([], "nowhere: is no folder"),
+        ([], "nowhere: there is no such folder"),
     ],
 )
 def test_bad_arguments_are_one_line(tmp_path, given, message):

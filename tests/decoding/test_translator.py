@@ -42,6 +42,26 @@ def test_translates_each_sentence_in_its_place(folder):
     assert translator.device == translator.model.device
 
 
+def test_sentences_may_come_from_a_generator(folder):
+    translator, texts = Translator.from_pretrained(folder), random_texts(3)
+    assert translator.translate(text for text in texts) == translator.translate(texts)
+    assert translator.translate(dict.fromkeys(texts).keys()) == translator.translate(list(dict.fromkeys(texts)))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "kind", "message"),
+    [
+        ("Ba.", TypeError, "sentences is a single string; give a list of sentences"),
+        (["Ba.", None], TypeError, "sentence 2 is None; give a string"),
+        (["Ba.", b"Ba."], TypeError, "sentence 2 is b'Ba.'; give a string"),
+        (["Ba.", "a\udcff"], ValueError, r"sentence 2, 'a\\udcff', holds half a surrogate pair"),
+    ],
+)
+def test_what_is_no_list_of_sentences_is_refused(folder, sentences, kind, message):
+    with pytest.raises(kind, match=message):
+        Translator.from_pretrained(folder).translate(sentences)
+
+
 def test_blank_stays_blank(folder):
     translator = Translator.from_pretrained(folder)
     first, second = translator.translate(random_texts(2))

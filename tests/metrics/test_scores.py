@@ -125,9 +125,17 @@ def test_text_without_spaces_has_words_too():
 
 
 @pytest.mark.parametrize("use", [check_language, lambda code: tokenized_bleu(["a"], ["a"], code)])
-@pytest.mark.parametrize("language", ["German", "de AT"])
-def test_what_is_no_language_code_is_refused(use, language):
-    with pytest.raises(ValueError, match=f"language '{language}': give the two-letter code"):
+@pytest.mark.parametrize(
+    ("language", "hint"),
+    [
+        ("German", r"did you mean de\?"),
+        ("deu", r"did you mean de\?"),
+        ("dee", r"did you mean .*\bde\b.*\?"),
+        ("de AT", "give the two-letter code, such as de"),
+    ],
+)
+def test_what_is_no_language_code_is_refused(use, language, hint):
+    with pytest.raises(ValueError, match=f"language '{language}': is no known code; {hint}"):
         use(language)
 
 

@@ -62,8 +62,9 @@ def test_figures_of_runs(picture, runs, figure):
     assert not is_blank(picture(figure, *runs))
 
 
-def test_a_diverged_run_ends_in_a_cross(kept, tmp_path):
-    history = [{"step": 1, "nll": 9.0}, {"step": 2, "nll": 8.0}, {"step": 3, "nll": float("nan")}]
+@pytest.mark.parametrize("broken", [float("nan"), None])  # None is what JSON has of it
+def test_a_diverged_run_ends_in_a_cross(kept, tmp_path, broken):
+    history = [{"step": 1, "nll": 9.0}, {"step": 2, "nll": 8.0}, {"step": 3, "nll": broken}]
     run = results("post_ln", None) | {"history": history}
     figures.plot_perplexity({"wild": run}, "", tmp_path / "x.png")
     crosses = [line for line in kept[0].axes[0].lines if line.get_marker() == "x"]

@@ -200,7 +200,7 @@ def test_a_small_test_set_is_warned_of(folder, report):
         (("runs/a", "--source", "short.txt"), "short.txt: has 59 lines for 60 references"),
         (("runs/a", "--train-target", "nowhere.de"), "nowhere.de"),
         (("runs/a", "=perfect.txt"), "=perfect.txt: has no name before the ="),
-        (("runs/a", "--language", "German"), "language 'German': give the two-letter code"),
+        (("runs/a", "--language", "German"), "language 'German': is no known code; did you mean de?"),
     ],
 )
 def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, message):

@@ -354,6 +354,7 @@ def test_progress():
     assert "still improving" in progress(history(1, 2, 3))
     assert "best at update 200; the last of 3" in progress(history(1, 3, 3))
     assert "measured once" in progress(history(3))
+    assert "best at update 100" in progress([*history(3, 2), {"step": 300, "eval_bleu": None}])
     assert "No validation set" in progress([{"step": 1, "nll": 2.0}])
     afterwards = [{"step": 300, "train_runtime": 1.0}, {"step": 300, "eval_bleu": 9.0}]
     assert "best at update 200" in progress([*history(1, 3, 2), *afterwards])

@@ -133,7 +133,7 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     [
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
         ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; systems compare models on the same data"),
-        ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; known are note, output_dir, "),
+        ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
         ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
         ({"systems": {"a": 3}}, "systems.a holds 3 where fields with values belong"),
         ({"systems": None}, "systems holds null where fields with values belong"),

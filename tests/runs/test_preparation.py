@@ -1,17 +1,19 @@
 """What `admin-nmt prepare` prepares is what training then finds, and a vocabulary that does not fit is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
-from toy import random_texts
+from toy import DAMAGES, bit_flipped, random_texts
 from typer.testing import CliRunner
 
+from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data import tokenizing
 from admin_nmt.runs import preparation
-from admin_nmt.runs.building import build_model
-from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.building import build_model, build_trainer
+from admin_nmt.runs.preparation import check_start, prepare
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 
@@ -57,12 +59,60 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     assert len(prepared.data["valid"]) == 60
 
 
+def content(prepared: preparation.Prepared) -> list:
+    tokenizers = (prepared.source_tokenizer, prepared.target_tokenizer)
+    rows = {split: part.to_list() for split, part in prepared.data.items()}
+    return [rows, prepared.counts, [tokenizer.get_vocab() for tokenizer in tokenizers]]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_cache_is_made_again(recipe_file, tmp_path, damage):
+    """Every file of it at once, and each kind of file alone."""
+    overrides = ["--tokenizer", "{vocab_size: 270, joint: false}", "--data.cleaning.normalize", "true"]
+    expected = content(prepare(load_recipe(recipe_file, overrides)))
+    files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and "lock" not in path.name]
+    kinds = {re.sub("-[0-9a-f]+", "", str(path.relative_to(tmp_path))): [path] for path in sorted(files)}
+    assert len(kinds) >= 10
+    for chosen in (files, *(kinds.values() if damage is bit_flipped else ())):
+        for path in chosen:
+            damage(path)
+        assert content(prepare(load_recipe(recipe_file, overrides))) == expected, chosen
+
+
 def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):
     other = str(tmp_path / "other")
     save_tokenizers(other, train_tokenizer(random_texts(60), 300))
+    AdminConfig(vocab_size=300, **load_recipe(recipe_file).model.configuration()).save_pretrained(other)
     assert len(prepare(load_recipe(recipe_file, ["--tokenizer.path", other])).source_tokenizer) == 301
     with pytest.raises(ValueError, match="the tag <bt> is no token of the source vocabulary"):
         prepare(load_recipe(recipe_file, ["--tokenizer.path", "null", "--model.from_pretrained", other]))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("--model.variant pre_ln", r"model\.variant is 'pre_ln', but .*/other has 'admin'; leave it out"),
+        ("--model.encoder_layers 2", r"model\.encoder_layers is 2, but .*/other has 1; leave it out"),
+        ("--tokenizer.vocab_size 280", r"tokenizer\.vocab_size is 280, but .*/other has 300; leave it out"),
+        ("--model.from_pretrained ./nowhere", r"model\.from_pretrained: \./nowhere: there is no such folder"),
+        ("--tokenizer.path ./nowhere", r"tokenizer\.path: \./nowhere: there is no such folder"),
+        ("--data.root nowhere", r"data\.train\[0\]: nowhere/real\.tsv: No such file or directory; .* --data\.root "),
+    ],
+)
+def test_what_contradicts_the_model_to_start_from_or_is_not_there_is_refused(recipe_file, tmp_path, override, message):
+    """Before anything is read; what agrees with it, or does not concern its weights, may stay."""
+    other = tmp_path / "other"
+    AdminConfig(vocab_size=300, **load_recipe(recipe_file).model.configuration()).save_pretrained(other)
+    start = ["--model.from_pretrained", str(other)]
+    check_start(load_recipe(recipe_file, [*start, "--model.dropout", "0.3"]))
+    save_tokenizers(other, train_tokenizer(random_texts(60), 300, tags=["<bt>"]))
+    with pytest.raises(ValueError, match=message):
+        prepare(load_recipe(recipe_file, [*start, *override.split()]))
+
+
+def test_a_vocabulary_that_the_text_does_not_reach_is_told(recipe_file, capsys):
+    size = len(prepare(load_recipe(recipe_file, ["--tokenizer.vocab_size", "9999"])).source_tokenizer)
+    assert f"vocabulary {size}, all that the text yields of tokenizer.vocab_size 9999\n" in capsys.readouterr().out
 
 
 def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp_path):
@@ -84,3 +134,9 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
     (checkpoint / "trainer_state.json").write_text("{}")
     with pytest.raises(ValueError, match=r"checkpoint-3 was trained with another source vocabulary.*restore the"):
         build_model(load_recipe(recipe_file), prepared)
+
+
+def test_a_budget_that_no_batch_fits_is_told_by_its_field(recipe_file):
+    recipe = load_recipe(recipe_file, ["--training.max_tokens", "3"])
+    with pytest.raises(ValueError, match=r"data\.train: a sentence has \d+ tokens, more than training\.max_tokens 3"):
+        build_trainer(recipe, prepare(recipe))

@@ -1,6 +1,7 @@
 """Recipes: what they may hold, how each mistake is told, and how they are written again."""
 
 import json
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -103,16 +104,20 @@ def test_a_wrong_override_is_named(recipe_file, overrides, message):
 
 WRONG = [
     # names
-    ("modle.variant", "admin", "unknown field modle; known are card, data, "),
-    ("model.layers", 3, "unknown field model.layers; known are activation_dropout, "),
-    ("model.omega_profiled", True, "unknown field model.omega_profiled; known are activation_dropout, "),
+    ("modle.variant", "admin", "unknown field modle; did you mean model?"),
+    ("model.layers", 3, "unknown field model.layers; did you mean model.encoder_layers?"),
+    ("model.omega_profiled", True, "unknown field model.omega_profiled; did you mean model.omega_rule?"),
     ("model.problem_type", "x", "unknown field model.problem_type; known are activation_dropout, "),
-    ("training.max_tokns", 3, "unknown field training.max_tokns; known are "),
+    ("training.max_tokns", 3, "unknown field training.max_tokns; did you mean training.max_tokens?"),
     ("training.output_dir", "x", "unknown field training.output_dir; known are "),
-    ("evaluation.beams", 3, "unknown field evaluation.beams; known are average_last, length_penalty, num_beams"),
-    ("data.trian", CORPUS, "unknown field data.trian; known are builtin, "),
-    ("data.train.sauce", "x", "unknown field data.train.sauce; known are columns, detokenize, "),
-    ("data.train", [CORPUS, {"source": "x", "sauce": 3}], "unknown field data.train[1].sauce; known are columns, "),
+    ("evaluation.beams", 3, "unknown field evaluation.beams; did you mean evaluation.num_beams?"),
+    ("data.trian", CORPUS, "unknown field data.trian; did you mean data.train?"),
+    ("data.train.sauce", "x", "unknown field data.train.sauce; did you mean data.train.source?"),
+    (
+        "data.train",
+        [CORPUS, {"source": "x", "sauce": 3}],
+        "unknown field data.train[1].sauce; did you mean data.train[1].source?",
+    ),
     ("data.valid", CORPUS | {"upsample": 2}, "unknown field data.valid.upsample; known are columns, name, "),
     ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are drop_copies, "),
     # types
@@ -145,6 +150,32 @@ WRONG = [
     ("training.lr_scheduler_type", "cosin", "training.lr_scheduler_type holds 'cosin' where 'linear', 'cosine', "),
     ("card.license", 4, "card.license holds 4 where text belongs"),
     # values
+    ("training.learning_rate", -1, "training.learning_rate holds -1 where a number from 0 on belongs"),
+    ("training.learning_rate", math.nan, "training.learning_rate holds nan where a finite number belongs"),
+    ("training.adam_beta2", 1, "training.adam_beta2 holds 1 where a number below 1 belongs"),
+    ("training.max_steps", -5, "training.max_steps is -5; give at least 1, or leave it out for num_train_epochs"),
+    ("training.max_steps", 0, "training.max_steps is 0; give at least 1, or leave it out for num_train_epochs"),
+    ("training.max_steps", None, "training.max_steps holds null where a whole number belongs"),
+    ("training.max_tokens", "lots", "training.max_tokens holds 'lots' where a whole number belongs"),
+    ("training.max_tokens", 0, "training.max_tokens holds 0 where a number from 1 on belongs"),
+    ("training.eval_steps", 0, "training.eval_steps holds 0 where a number above 0 belongs"),
+    (
+        "training.gradient_accumulation_steps",
+        0,
+        "training.gradient_accumulation_steps holds 0 where a number from 1 on belongs",
+    ),
+    ("training.optimizer", "adamw", "training.optimizer holds 'adamw' where 'radam' or 'adam' belongs"),
+    (
+        "training.per_device_train_batch_size",
+        16,
+        "training.per_device_train_batch_size has no effect; batches are made by training.max_tokens",
+    ),
+    ("tokenizer.vocab_size", 10, "tokenizer.vocab_size holds 10 where a number from 259 on belongs"),
+    ("evaluation.average_last", "x", "evaluation.average_last holds 'x' where a whole number belongs"),
+    ("evaluation.length_penalty", math.inf, "evaluation.length_penalty holds inf where a finite number belongs"),
+    ("card.repo_id", "nonsense", "card.repo_id 'nonsense': has no user; give user/name, as the Hub has it"),
+    ("languages", ["en", "dee"], "languages holds ['en', 'dee']: language 'dee': is no known code; did you mean "),
+    ("languages", ["english", "de"], "languages holds ['english', 'de']: language 'english': is no known code; did yo"),
     ("languages", "en", "languages holds 'en'; write two codes in quotes, source and target"),
     ("languages", [False, "en"], "languages holds [False, 'en']; write two codes in quotes, source and target"),
     ("data", {"root": "x"}, "data has no train; name its files, or a builtin corpus: phrasebook"),
@@ -198,6 +229,30 @@ def test_a_wrong_field_is_one_sentence(tmp_path, name, value, sentence):
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ("--training.learning_rate abc", "--training.learning_rate holds 'abc' where a number belongs"),
+        ("--training.max_stepz 3", "--training.max_stepz: unknown field training.max_stepz; did you mean training.max"),
+        ("--model.dropout 2", "--model.dropout: must lie in [0, 1), not 2"),
+        ("--model {variant: x}", "--model.variant: 'x' is not one of post_ln, "),
+        ("--languages [en,german]", "--languages holds ['en', 'german']: language 'german'"),
+        ("--evaluation.average_last 99 --training.save_total_limit 3", "--training.save_total_limit 3 deletes checkp"),
+        ("--training.seed 3 --data.trian 4", "--data.trian: unknown field data.trian; did you mean data.train?"),
+    ],
+)
+def test_what_an_option_sets_is_told_of_the_option(recipe_file, overrides, sentence):
+    with pytest.raises(ValueError) as error:
+        load_recipe(recipe_file, overrides.split(" ") if "{" not in overrides else overrides.split(" ", 1))
+    assert str(error.value).startswith(sentence)
+
+
+def test_a_recipe_of_the_package_is_told_by_its_name(recipe_file):
+    recipe_file.write_text(recipe_file.read_text().replace("d_model: 16", "d_model: 15"))
+    with pytest.raises(ValueError, match=r"^phrasebook: model\.encoder_attention_heads: 2 heads do not divide"):
+        load_recipe(recipe_file, ["--training.seed", "3"], "phrasebook")
+
+
 def test_everything_that_lacks_is_named(tmp_path):
     (tmp_path / "empty.yaml").write_text("languages: [en, de]")
     with pytest.raises(ValueError, match=r"empty\.yaml: lacks data, output_dir$"):
@@ -207,7 +262,7 @@ def test_everything_that_lacks_is_named(tmp_path):
 def test_a_damaged_recipe_is_named(tmp_path):
     path = tmp_path / "damaged.yaml"
     path.write_text("data: [")
-    with pytest.raises(ValueError, match=r"damaged\.yaml: is not valid YAML"):
+    with pytest.raises(ValueError, match=r"damaged\.yaml: line 1, column 8: is not valid YAML"):
         load_recipe(path)
     path.write_text("- a list")
     with pytest.raises(ValueError, match=r"damaged\.yaml: holds \['a list'\] where fields with values belong"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_nmt.schema.yaml_files import parse_overrides, set_field
+from admin_nmt.schema.yaml_files import load_yaml, parse_overrides, set_field
 
 
 def test_values_of_overrides_are_yaml():
@@ -34,3 +34,27 @@ def test_a_field_is_set_in_a_section_that_is_made():
     assert values == {"a": {"b": 1, "c": 2}, "d": {"e": {"f": 3}}, "g": 4}
     with pytest.raises(ValueError, match=r"^--a\.b\.x: holds 1 where fields with values belong$"):
         set_field(values, "a.b.x", 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: {c: 1,\n  c: 2}\n", "line 3, column 3: is not valid YAML: c stands twice"),
+        ("a: 1\n\tb: 2\n", "line 2, column 1: is not valid YAML: found character '\\t' that cannot start any token"),
+        ("a: b: c\n", "line 1, column 5: is not valid YAML: mapping values are not allowed here"),
+        ("? [1]\n: 2\n", "line 1, column 3: is not valid YAML: found unhashable key"),
+        ("a: 2024-13-45\n", "month must be in 1..12; put quotes around text"),
+        ("a: \xff\n", "is not valid UTF-8 at byte 4; convert the file to UTF-8"),
+        ("", "holds null where fields with values belong"),
+    ],
+)
+def test_a_damaged_file_is_told_by_name_and_line(tmp_path, text, message):
+    (tmp_path / "x.yaml").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError) as error:
+        load_yaml(tmp_path / "x.yaml", "mine")
+    assert str(error.value) == f"mine: {message}"
+
+
+def test_a_field_may_replace_one_that_is_merged(tmp_path):
+    (tmp_path / "x.yaml").write_text("a: &a {b: 1, c: 2}\nd:\n  <<: *a\n  b: 3\n")
+    assert load_yaml(tmp_path / "x.yaml")["d"] == {"b": 3, "c": 2}

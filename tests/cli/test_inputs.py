@@ -1,0 +1,205 @@
+"""What a command is given: wrong values are one sentence, pipes are read once, and what it prints is valid JSON."""
+
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import torch
+from toy import random_texts, toy_tokenizer
+from typer.testing import CliRunner, Result
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.cli.app import app
+from admin_nmt.cli.benchmark_commands import benchmark
+from admin_nmt.exporting import export_standard
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
+
+
+def invoke(*arguments: object, stdin: str | None = None) -> Result:
+    """Run a command; a bug raises."""
+    return CliRunner().invoke(app, list(map(str, arguments)), input=stdin, catch_exceptions=False)
+
+
+def told(result: Result) -> str:
+    """What a command that fails says, on one line and without the hint at its help."""
+    assert result.exit_code in (1, 2) and result.stdout == ""
+    return " ".join(result.stderr.rsplit("\r")[-1].split())
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def model(tmp_path, tiny_model, tokenizer) -> Path:
+    """The folder of an unfolded model."""
+    folder = tmp_path / "model"
+    tiny_model(vocab_size=len(tokenizer), max_position_embeddings=32).save_pretrained(folder)
+    save_tokenizers(folder, tokenizer)
+    return folder
+
+
+@pytest.fixture
+def stock(tmp_path, model, tokenizer) -> Path:
+    """Its stock model."""
+    export_standard(AdminForConditionalGeneration.from_pretrained(model), tokenizer, tmp_path / "stock")
+    return tmp_path / "stock"
+
+
+@pytest.fixture
+def sides(tmp_path) -> list[bytes]:
+    """The two sides of seven pairs, which are in the files source and target, too."""
+    texts = ["".join(f"{line}\n" for line in random_texts(7, seed)).encode() for seed in (1, 2)]
+    for name, text in zip(("source", "target"), texts, strict=True):
+        (tmp_path / name).write_bytes(text)
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("translate {model} --text 'a\udcff'", r"'a\udcff' is not valid UTF-8"),
+        (
+            "translate {model} --text a --num-beams 301",
+            "num_beams is 301, but the vocabulary has 300 tokens; give fewer",
+        ),
+        ("card {model} --repo nonsense", "'nonsense': has no user; give user/name, as the Hub has it"),
+        ("publish {model} --repo a/b/c", "give user/name, as the Hub has it"),
+        ("train {yaml}", "bad.yaml: unknown field trainig; did you mean training?"),
+        ("memory {yaml}", "bad.yaml: unknown field trainig; did you mean training?"),
+        ("experiment {yaml}", "bad.yaml: unknown field trainig; known are "),
+        ("train phrasebook --training.learning_rate abc", "error: --training.learning_rate holds 'abc' where a number"),
+        ("prepare phrasebook --languages [en,german]", "error: --languages holds ['en', 'german']: language 'german'"),
+        (
+            "train phrasebook --training.fp16 true --training.bf16 true",
+            "error: phrasebook: training: At most one of fp16 and ",
+        ),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("output_dir: x\ntrainig: {max_steps: 3}\n")
+    assert message in told(invoke(*shlex.split(command.format(model=model, yaml="bad.yaml"))))
+
+
+def float_options() -> list[tuple[str, str]]:
+    """(command, option) of every option that is a number with a fraction."""
+    found = []
+    for prefix, group in (("", app), ("benchmark ", benchmark)):
+        for command in group.registered_commands:
+            name = command.name or command.callback.__name__.replace("_", "-")
+            hints = get_type_hints(command.callback).items()
+            options = [option for option, hint in hints if float in (hint, *get_args(hint))]
+            found += [(f"{prefix}{name}", f"--{option.replace('_', '-')}") for option in options]
+    return found
+
+
+def test_there_are_options_that_are_numbers_with_a_fraction():
+    assert {("translate", "--length-penalty"), ("synthesize", "--temperature")} < set(float_options())
+
+
+@pytest.mark.parametrize(("command", "option"), float_options())
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_no_option_takes_a_number_that_is_not_finite(command, option, value):
+    assert f"{value} is no finite number" in told(invoke(*command.split(), f"{option}={value}"))
+
+
+GENERATION, CONFIG = "generation_config.json", "config.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (GENERATION, "no JSON", "generation_config.json: is damaged ("),
+        (GENERATION, "[1]", "generation_config.json: holds [1] where fields with values belong; copy it again"),
+        (GENERATION, {"eos_token_id": None}, "generation_config.json: eos_token_id holds null where a whole number or"),
+        (GENERATION, {"num_beams": "x"}, "generation_config.json: num_beams holds 'x' where a whole number belongs"),
+        (
+            GENERATION,
+            {"length_penalty": math.nan},
+            "generation_config.json: length_penalty holds nan where a finite nu",
+        ),
+        (CONFIG, {"encoder_attention_heads": 0}, "config.json: encoder_attention_heads"),
+        (CONFIG, {"decoder_attention_heads": 3}, "config.json: decoder_attention_heads: 3 heads do not divide d_model"),
+        (CONFIG, {"d_model": 0}, "config.json: d_model"),
+        (CONFIG, {"max_position_embeddings": -1}, "config.json: max_position_embeddings"),
+        (CONFIG, {"activation_function": "nope"}, "config.json: activation_function"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["model", "stock"])
+def test_a_damaged_configuration_is_named(request, kind, name, change, message):
+    folder = request.getfixturevalue(kind)
+    values = json.loads((folder / name).read_text())
+    (folder / name).write_text(change if isinstance(change, str) else json.dumps(values | change))
+    assert message in told(invoke("translate", folder, "--text", "Ba."))
+
+
+def test_a_generation_config_without_end_of_sentence_is_named(model):
+    values = json.loads((model / GENERATION).read_text())
+    (model / GENERATION).write_text(json.dumps({name: v for name, v in values.items() if name != "eos_token_id"}))
+    assert "generation_config.json: lacks eos_token_id; copy it again" in told(
+        invoke("translate", model, "--text", "x")
+    )
+
+
+def test_weights_that_are_not_finite_give_no_translations(model, sides, tmp_path):
+    broken = AdminForConditionalGeneration.from_pretrained(model)
+    with torch.no_grad():
+        broken.model.decoder.layers[0].fc1.bias[0] = math.nan
+    broken.save_pretrained(model)
+    files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+    synthetic = ["--input", tmp_path / "source", "--generates", "target", "--output", tmp_path / "out.tsv"]
+    for command in (
+        ["translate", model, "--text", "Ba."],
+        ["score", model, *files],
+        ["evaluate", model, *files, "--language", "de"],
+        ["synthesize", model, *synthetic],
+        ["synthesize", model, *synthetic, "--method", "sampling"],
+    ):
+        assert f"error: {model}: its scores are not finite" in told(invoke(*command))
+        assert not (tmp_path / "out.tsv").exists()
+
+
+@pytest.mark.parametrize("command", ["score", "evaluate --language de --num-beams 1"])
+def test_pipes_are_read_once(model, sides, tmp_path, command):
+    name, *options = command.split()
+    straight = invoke(name, model, *options, "--source", tmp_path / "source", "--target", tmp_path / "target")
+    for side, text in zip(("source", "target"), sides, strict=True):
+        os.mkfifo(tmp_path / f"{side}.pipe")
+        threading.Thread(target=(tmp_path / f"{side}.pipe").write_bytes, args=(text,), daemon=True).start()
+    piped = invoke(name, model, *options, "--source", tmp_path / "source.pipe", "--target", tmp_path / "target.pipe")
+    assert piped.exit_code == straight.exit_code == 0
+    assert piped.stdout == straight.stdout
+
+
+@pytest.mark.slow
+def test_stdin_can_be_a_side(model, sides, tmp_path):
+    command = [sys.executable, "-m", "admin_nmt", "score", str(model), "--source", "/dev/stdin"]
+    straight = invoke("score", model, "--source", tmp_path / "source", "--target", tmp_path / "target").stdout
+    piped = subprocess.run([*command, "--target", str(tmp_path / "target")], input=sides[0], capture_output=True)
+    assert piped.stdout.decode() == straight
+    both = subprocess.run([*command, "--target", "/dev/stdin"], input=sides[0], capture_output=True, text=False)
+    assert b"error: /dev/stdin: is a pipe, which cannot give both sides" in both.stderr
+
+
+def test_what_is_printed_is_valid_json(model, sides, tmp_path, monkeypatch):
+    scores = {"bleu": math.nan, "nll": math.inf, "sentences": 7}
+    monkeypatch.setattr("admin_nmt.trainer.evaluation.evaluate_translator", lambda *_, **__: ([], scores))
+    files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+    printed = invoke("evaluate", model, *files, "--language", "de").stdout
+    assert json.loads(printed, parse_constant=pytest.fail) == {"bleu": None, "nll": None, "sentences": 7}
+
+
+def test_a_perplexity_beyond_all_numbers_is_one(model, sides, tmp_path, monkeypatch):
+    monkeypatch.setattr("admin_nmt.decoding.scoring.score_pairs", lambda *_, **__: [[-1e5]] * 7)
+    files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+    assert invoke("score", model, *files, "--summary", tmp_path / "all.json").exit_code == 0
+    assert math.isfinite(json.loads((tmp_path / "all.json").read_text())["perplexity"])
