@@ -112,11 +112,16 @@ def test_fewer_tokens_than_hypotheses(tiny_model, sources):
 
 
 def state(model) -> list[tuple]:
-    """What a search might change of a model, of each of its modules."""
+    """What a search might change of a model, of each of its modules, and of the process."""
     return [
         (name, module.training, getattr(module, "config", None), module.forward, list(module._forward_hooks))
         for name, module in model.named_modules()
-    ] + [model.config._attn_implementation, model.generation_config.to_dict(), torch.get_num_threads()]
+    ] + [
+        model.config._attn_implementation,
+        model.generation_config.to_dict(),
+        torch.get_num_threads(),
+        torch.get_rng_state().tolist(),
+    ]
 
 
 KINDS = pytest.mark.parametrize("kind", ["admin", "marian", "pegasus"])

@@ -1,5 +1,6 @@
 """Beam search: against a plain reference, and the same whatever the batch."""
 
+import logging
 import math
 
 import pytest
@@ -76,6 +77,18 @@ def test_the_callers_limit_holds_besides_that_of_each_sentence(model, sources, m
     outputs = generate_ids(model, sources, num_beams=2, max_new_tokens=most, sequence_bias={(EOS,): -50.0})
     own = [LENGTH_FACTOR * len(source) + LENGTH_OFFSET for source in sources]
     assert [len(ids) for ids in outputs] == [min(most, limit) for limit in own]
+
+
+@pytest.mark.parametrize("own", [{"max_length": 64}, {"max_length": None, "max_new_tokens": 63}], ids=str)
+def test_generate_has_one_limit_whatever_the_models_configuration_says(model, sources, own, caplog):
+    """It warns where there are two."""
+    model.generation_config.update(**own)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    outputs = generate_ids(model, sources, num_beams=1, max_new_tokens=5, sequence_bias={(EOS,): -50.0})
+    logger.removeHandler(caplog.handler)
+    assert [len(ids) for ids in outputs] == [5] * len(sources)
+    assert not caplog.records
 
 
 def test_any_of_several_end_tokens_ends_a_sentence(model, sources):
