@@ -240,7 +240,7 @@ def test_two_tokenizers_go_with_the_model(model, tokenizer, tmp_path, hub):
     assert pulled.translate(text) == Translator(ours, tokenizer, target).translate(text)
 
 
-@pytest.mark.parametrize("strategy", ["end", "every_save"])
+@pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint"])
 def test_the_trainer_pushes_a_whole_model(model, tokenizer, tmp_path, hub, strategy):
     args = AdminTrainingArguments(
         output_dir=str(tmp_path / "run"),
@@ -266,6 +266,8 @@ def test_the_trainer_pushes_a_whole_model(model, tokenizer, tmp_path, hub, strat
     files = head(hub)
     wanted = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert set(files) >= CODE | wanted
+    if strategy == "checkpoint":
+        assert set(files) >= {f"last-checkpoint/{name}" for name in ("manifest.json", "optimizer.pt")}
     assert json.loads(files["config.json"].content)["auto_map"]["AutoModelForSeq2SeqLM"]
     card = files["README.md"].content.decode()
     assert "- max_tokens: 64" in card and "optimizer: radam" in card

@@ -452,6 +452,9 @@ def test_checkpoint_has_tokenizers_and_says_that_a_cache_may_be_used(new_model, 
     [
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; choose one of radam, adam"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"generation_num_beams": 0}, "generation_num_beams is 0"),
+        ({"eval_bleu_sentences": -1}, "eval_bleu_sentences is -1"),
+        ({"generation_length_penalty": math.nan}, "generation_length_penalty is nan"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, fields, message):
