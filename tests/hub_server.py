@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -60,8 +61,10 @@ class HubServer(ThreadingHTTPServer):
 
     Attributes:
         requests: method, path and size of the body of every request so far.
-        failing: requests whose "METHOD path" this pattern matches are answered with 500.
+        failing: requests whose "METHOD path" this pattern matches are answered with `status`, by default 500.
         dropping: how many of the next uploads lose their connection after half of the body.
+        cutting: how many of the next downloads lose it after half of the file.
+        delay: seconds before each answer.
     """
 
     daemon_threads = True
@@ -73,7 +76,9 @@ class HubServer(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, int]] = []
         self.failing: str | None = None
-        self.dropping = 0
+        self.status = 500
+        self.dropping = self.cutting = 0
+        self.delay = 0.0
         self.lock = Lock()
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
@@ -104,9 +109,12 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {self.path}"
         try:
             body = self.body()
+            time.sleep(self.server.delay)
             self.server.requests.append((self.command, self.path, len(body)))
             if self.server.failing and re.match(self.server.failing, request):
-                raise Refusal(500, "Internal Error - We're working hard to fix this as soon as possible!")
+                raise Refusal(
+                    self.server.status, "Internal Error - We're working hard to fix this as soon as possible!"
+                )
             for pattern, action in ROUTES:
                 if match := re.fullmatch(pattern, request):
                     with self.server.lock:
@@ -257,7 +265,14 @@ class Handler(BaseHTTPRequestHandler):
         sha, tree = self.commit_of(repo_id, revision)
         if path not in tree:
             raise Refusal(404, "Entry not found", "EntryNotFound")
-        self.reply(tree[path].content, headers={"X-Repo-Commit": sha, "ETag": f'"{tree[path].oid}"'})
+        content, headers = tree[path].content, {"X-Repo-Commit": sha, "ETag": f'"{tree[path].oid}"'}
+        start = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or (0, 0))[1])
+        length = str(len(content) - start)
+        if self.server.cutting and self.command == "GET":
+            self.server.cutting -= 1
+            self.reply(content[start : (start + len(content)) // 2], headers=headers | {"Content-Length": length})
+            raise ConnectionResetError
+        self.reply(content[start:], status=206 if start else 200, headers=headers)
 
 
 REPO = "([^/]+/[^/]+)"

@@ -1,0 +1,153 @@
+"""Damaged files: a run ends as if nothing had been, or one line names the file; the result is never another one."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from campaign import assert_done, assert_same, assert_told, contents, run, trials
+
+pytestmark = pytest.mark.campaign
+
+CHECKPOINTS = [2, 4, 6, 8]
+AFTER_TRAINING = ("final", "standard", "results.json", "test.hyp", "test.ref", "test.src", "curve.png")
+
+
+def cut_off(path: Path, draw: Random) -> None:
+    path.write_bytes(path.read_bytes()[: draw.randrange(max(1, path.stat().st_size))])
+
+
+def flip_a_bit(path: Path, draw: Random) -> None:
+    data = bytearray(path.read_bytes() or b"\0")
+    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    path.write_bytes(data)
+
+
+def empty(path: Path, draw: Random) -> None:
+    path.write_bytes(b"")
+
+
+def remove(path: Path, draw: Random) -> None:
+    path.unlink()
+
+
+def replace_by_a_folder(path: Path, draw: Random) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_junk(path: Path, draw: Random) -> None:
+    path.write_bytes(draw.randbytes(draw.choice([1, 100, 5000])))
+
+
+KINDS: list[Callable[[Path, Random], None]] = [
+    cut_off, flip_a_bit, empty, remove, replace_by_a_folder, replace_by_junk,
+]  # fmt: skip
+
+
+def damage(folder: Path, number: int, draw: Random) -> Path:
+    """Damage a file of a folder: trial by trial each file in each way."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name)
+    lap, index = divmod(number, len(files))
+    kind = KINDS[(lap + index) % len(KINDS)]
+    print(kind.__name__, files[index].relative_to(folder))
+    kind(files[index], draw)
+    return files[index]
+
+
+def names(path: Path, folder: Path) -> tuple[str, ...]:
+    """What a message may call a damaged file: by its name, and one that is gone by its folder."""
+    return (path.name,) if path.exists() else (path.name, str(path.parent.relative_to(folder)))
+
+
+def assert_continues(path: Path, work: Path, finished: Path) -> str:
+    """Whether the run ends with the same result, "same", or a line names the file, "told"."""
+    ended = run("train", "recipe.yaml", folder=work)
+    if ended.code:
+        assert_told(ended, *names(path, work))
+        return "told"
+    if path.is_relative_to(work / "run"):  # that a file which is not read again stays damaged is no other result
+        shutil.rmtree(path.parent)
+        expected = contents(finished / "run")
+        expected = {name: content for name, content in expected.items() if not name.startswith(f"{path.parent.name}/")}
+    else:
+        expected = contents(finished / "run")
+    assert_same(expected, work / "run")
+    return "same"
+
+
+@pytest.mark.parametrize("number", trials(150))
+def test_a_checkpoint(number, finished: Path, draw: Random, folder: Path, tally):
+    """The newest of several, and sometimes the only one, of a run that was interrupted."""
+    tally("damage: checkpoint")
+    newest, work = draw.choice([2, 6, 6, 6, 8]), folder / "work"
+    shutil.copytree(finished, work)
+    for name in (*AFTER_TRAINING, *(f"checkpoint-{update}" for update in CHECKPOINTS if update > newest)):
+        path = work / "run" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    path = damage(work / "run" / f"checkpoint-{newest}", number, draw)
+    tally("damage: checkpoint", assert_continues(path, work, finished))
+
+
+@pytest.mark.parametrize("number", trials(130))
+def test_the_cache(number, finished: Path, draw: Random, folder: Path, tally):
+    tally("damage: cache")
+    work = folder / "work"
+    shutil.copytree(finished, work)
+    shutil.rmtree(work / "run")
+    path = damage(work / "cache", number, draw)
+    tally("damage: cache", assert_continues(path, work, finished))
+
+
+COMMANDS: dict[str, list[str]] = {
+    "translate": ["translate", "MODEL", "--input", "test.en", "--output", "translations"],
+    "score": ["score", "MODEL", "--source", "test.en", "--target", "test.de", "--output", "scores"],
+    "info": ["info", "MODEL"],
+    "export": ["export", "MODEL", "exported"],
+    "fold": ["fold", "MODEL", "folded"],
+}
+CASES = [("standard", name) for name in ("translate", "score", "info")] + [("final", name) for name in COMMANDS]
+
+
+@pytest.fixture(scope="session")
+def straight(finished: Path, tmp_path_factory: pytest.TempPathFactory):
+    """What each command gives with the whole folder."""
+    known = {}
+
+    def get(model: str, name: str):
+        if (model, name) not in known:
+            known[model, name] = use(model, name, finished, tmp_path_factory.mktemp("straight") / "work")
+            assert_done(known[model, name][0])
+        return known[model, name]
+
+    return get
+
+
+def use(model: str, name: str, finished: Path, work: Path, prepare: Callable[[Path], object] = lambda folder: None):
+    """Run a command on a copy of a model folder; gives how it ended and the files that it left, without the model's."""
+    shutil.copytree(finished, work, ignore=shutil.ignore_patterns("cache", "run"))
+    shutil.copytree(finished / "run" / model, work / model)
+    prepare(work / model)
+    ended = run(*(model if word == "MODEL" else word for word in COMMANDS[name]), folder=work)
+    shutil.rmtree(work / model)
+    return ended, contents(work)
+
+
+@pytest.mark.parametrize(("model", "name"), CASES)
+@pytest.mark.parametrize("number", trials(25))
+def test_a_model_folder(number, model, name, straight, finished: Path, draw: Random, folder: Path, tally):
+    attack = f"damage: {model}/, {name}"
+    tally(attack)
+    offset = CASES.index((model, name)) * 25  # other files and kinds for each command
+    damaged: list[Path] = []
+    work = folder / "work"
+    ended, left = use(model, name, finished, work, lambda path: damaged.append(damage(path, number + offset, draw)))
+    if ended.code:
+        assert_told(ended, damaged[0].name, model)
+        tally(attack, "told")
+        return
+    expected, files = straight(model, name)
+    assert ended.out == expected.out
+    assert left == files
+    tally(attack, "same")

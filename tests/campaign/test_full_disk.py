@@ -1,0 +1,117 @@
+"""A disk that fills up at any moment: nothing written is lost, one line says so, and with room the command ends."""
+
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from campaign import assert_done, assert_same, assert_told, contents, run, trials
+from test_kills import COMMANDS as KILLED
+
+pytestmark = pytest.mark.campaign
+
+COMMANDS: dict[str, list[str]] = KILLED | {
+    "fold": ["fold", "run/final", "folded"],
+    "average": ["average", "run", "--last", "3", "averaged"],
+    "evaluate": [
+        "evaluate",
+        "run/standard",
+        "--source",
+        "test.en",
+        "--target",
+        "test.de",
+        "--language",
+        "de",
+        "--output",
+        "out",
+    ],
+}
+COUNTS = dict.fromkeys(COMMANDS, 5) | {"train": 20, "prepare": 10}
+DISK = 64  # MB
+
+
+@pytest.fixture
+def disk(folder: Path) -> Iterator[Path]:
+    """A small file system."""
+    path = folder / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", str(path)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a file system is not permitted; the test of files that may not grow stands in")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def begin(name: str, inputs: Path, finished: Path, folder: Path) -> Path:
+    """What a command needs, in a new folder."""
+    shutil.copytree(inputs if name in ("train", "prepare") else finished, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def straight(inputs: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """What each command leaves on a disk with room, and the bytes that it writes."""
+    known: dict[str, Any] = {}
+
+    def get(name: str) -> Any:
+        if name not in known:
+            work = begin(name, inputs, finished, tmp_path_factory.mktemp("room") / name)
+            before = size(work)
+            assert_done(run(*COMMANDS[name], folder=work))
+            known[name] = contents(work), size(work) - before
+        return known[name]
+
+    return get
+
+
+def size(folder: Path) -> int:
+    """Bytes of its files on a disk, in blocks of a page."""
+    return sum(-(-path.stat().st_size // 4096) * 4096 for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, count in COUNTS.items() for number in trials(count)]
+)
+def test_a_full_disk(name, number, straight, disk, inputs, finished, draw: Random, tally):
+    attack = f"full disk: {name}"
+    tally(attack)
+    expected, written = straight(name)
+    work, filler = begin(name, inputs, finished, disk / "work"), disk / "filler"
+    print("bytes left:", left := int(written * draw.random()))
+    filler.write_bytes(bytes(shutil.disk_usage(disk).free - left))
+    # What the command prints lies on another disk.
+    ended = run(*COMMANDS[name], folder=work, beside=disk.parent)
+    tally(attack, "told" if ended.code else "same")
+    if ended.code:
+        assert_told(ended)
+        assert "full" in ended.told or "space" in ended.told, ended.told
+        saved = list(work.glob("run/checkpoint-*/trainer_state.json")) if name == "train" else []
+        filler.unlink()
+        ended = run(*COMMANDS[name], folder=work, beside=disk.parent)
+        assert_done(ended)
+        assert not saved or b"continuing from run/checkpoint-" in ended.out
+    assert_same(expected, work)
+
+
+def limit_files(size: int) -> None:
+    """Let no file of this process grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, number) for name in COMMANDS for number in trials(3)])
+def test_files_that_may_not_grow(name, number, straight, inputs, finished, folder, draw: Random, tally):
+    """What stands in for a full disk where none can be mounted: every file is limited."""
+    attack = f"files that may not grow: {name}"
+    tally(attack)
+    work = begin(name, inputs, finished, folder / "work")
+    ended = run(*COMMANDS[name], folder=work, setup=partial(limit_files, draw.choice([20_000, 30_000, 60_000])))
+    tally(attack, "told" if ended.code else "same")
+    if ended.code:
+        assert_told(ended)
+        assert_done(run(*COMMANDS[name], folder=work))
+    assert_same(straight(name)[0], work)

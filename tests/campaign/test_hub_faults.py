@@ -1,0 +1,152 @@
+"""A Hub that is slow, refuses, fails or drops connections: one line says so; the same command, given again, ends."""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from campaign import assert_done, assert_told, run, trials
+from hub_server import TOKEN, HubServer
+from test_damage import damage
+
+pytestmark = pytest.mark.campaign
+
+REPO = "user/toy"
+PUBLISH = ["publish", "run", "--repo", REPO]
+TRANSLATE = ["translate", REPO, "--input", "test.en", "--num-beams", "2"]
+PATIENCE = 1.0  # seconds that the client waits for an answer
+NEVER = 10**6
+
+
+def use_hub(url: str, cache: str, token: str = TOKEN) -> None:
+    """Have this process talk to a Hub of the tests, without waiting between attempts."""
+    import huggingface_hub.utils._http as client
+    import transformers.utils.hub
+    from huggingface_hub import constants
+
+    os.environ.update({"HF_TOKEN": token, "NO_PROXY": "127.0.0.1"})
+    constants.ENDPOINT = url
+    constants.HUGGINGFACE_CO_URL_TEMPLATE = url + "/{repo_id}/resolve/{revision}/{filename}"
+    constants.HF_HUB_CACHE = cache
+    constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = False, True
+    constants.HF_HUB_ETAG_TIMEOUT = constants.HF_HUB_DOWNLOAD_TIMEOUT = PATIENCE
+    transformers.utils.hub._hf_api = None
+    client.time.sleep = lambda seconds: None
+
+
+@pytest.fixture(scope="session")
+def publishable(finished: Path) -> Path:
+    """A finished run whose cards name the repository."""
+    folder = finished.with_name("publishable")
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("cache", "checkpoint-*"))
+    assert_done(run("card", "run", "--repo", REPO, folder=folder))
+    return folder
+
+
+@pytest.fixture
+def work(publishable: Path, folder: Path) -> Path:
+    shutil.copytree(publishable, folder / "work")
+    return folder / "work"
+
+
+def files(hub: HubServer, repo: str) -> dict[str, bytes]:
+    tree = hub.repos[repo].commits[hub.repos[repo].branches["main"]]
+    return {name: file.content for name, file in tree.items() if name != ".gitattributes"}
+
+
+def fail(hub: HubServer, draw: Random, requests: list[str]) -> None:
+    hub.failing, hub.status = f".*{draw.choice(requests)}", draw.choice([401, 403, 429, 500, 502, 503])
+    print(hub.failing, hub.status)
+
+
+def drop(hub: HubServer, draw: Random, requests: list[str]) -> None:
+    hub.dropping = hub.cutting = draw.choice([1, NEVER])
+    print("dropped", hub.dropping)
+
+
+def slow(hub: HubServer, draw: Random, requests: list[str]) -> None:
+    hub.delay = draw.choice([0.05, 1.5 * PATIENCE])
+    print("slow", hub.delay)
+
+
+def mend(hub: HubServer) -> None:
+    hub.failing, hub.dropping, hub.cutting, hub.delay = None, 0, 0, 0.0
+
+
+FAULTS: list[Callable[[HubServer, Random, list[str]], None]] = [fail, fail, drop, slow]
+UPLOADING = ["repos/create", "preupload", "objects/batch", "lfs/[0-9a-f]+", "verify", f"{REPO}/commit", "admin/commit"]
+DOWNLOADING = ["revision", "resolve", "safetensors", "tokenizer.json", "config.json", "api"]
+
+
+@pytest.mark.parametrize("number", trials(24))
+def test_publish(number, work, draw: Random, tally):
+    """A repository has its old revision or the whole new one, and both have the new one in the end."""
+    tally("Hub: publish")
+    with HubServer() as hub:
+        setup = partial(use_hub, hub.url, str(work / "hub"))
+        FAULTS[number % len(FAULTS)](hub, draw, UPLOADING)
+        ended = run(*PUBLISH, folder=work, setup=setup)
+        if ended.code:
+            assert_told(ended, REPO)
+        mend(hub)
+        models = {REPO: work / "run" / "standard", f"{REPO}-admin": work / "run" / "final"}
+        whole = {repo: {"README.md", "config.json", "model.safetensors", "tokenizer.json"} for repo in models}
+        assert all(not files(hub, repo) or whole[repo] <= files(hub, repo).keys() for repo in hub.repos)
+        assert_done(run(*PUBLISH, folder=work, setup=setup))
+        for repo, model in models.items():
+            assert whole[repo] <= files(hub, repo).keys()
+            assert all((model / name).read_bytes() == content for name, content in files(hub, repo).items())
+    tally("Hub: publish", "told" if ended.code else "same")
+
+
+@pytest.fixture(scope="session")
+def translated(publishable: Path) -> bytes:
+    """What the published model says."""
+    command = [str(publishable / "run" / "standard") if word == REPO else word for word in TRANSLATE]
+    ended = run(*command, folder=publishable)
+    assert_done(ended)
+    return ended.out
+
+
+@pytest.fixture
+def published(work: Path):
+    """A Hub that has the model."""
+    with HubServer() as hub:
+        assert_done(run(*PUBLISH, folder=work, setup=partial(use_hub, hub.url, str(work / "upload"))))
+        yield hub
+
+
+@pytest.mark.parametrize("number", trials(24))
+def test_download(number, work, published, translated, draw: Random, tally):
+    tally("Hub: download")
+    setup = partial(use_hub, published.url, str(work / "hub"))
+    FAULTS[number % len(FAULTS)](published, draw, DOWNLOADING)
+    ended = run(*TRANSLATE, folder=work, setup=setup)
+    if ended.code:
+        assert_told(ended, REPO)
+    else:
+        assert ended.out == translated
+    mend(published)
+    again = run(*TRANSLATE, folder=work, setup=setup)
+    assert_done(again)
+    assert again.out == translated
+    tally("Hub: download", "told" if ended.code else "same")
+
+
+@pytest.mark.parametrize("number", trials(24))
+def test_a_damaged_download(number, work, published, translated, draw: Random, tally):
+    """The local copy is damaged afterwards: it is fetched again, or one line names the file."""
+    tally("Hub: damaged download")
+    setup = partial(use_hub, published.url, str(work / "hub"))
+    assert_done(run(*TRANSLATE, folder=work, setup=setup))
+    (snapshot,) = (work / "hub").glob("*/snapshots/*")
+    path = damage(snapshot, number, draw)
+    ended = run(*TRANSLATE, folder=work, setup=setup)
+    if ended.code:
+        assert_told(ended, path.name, str(snapshot))
+    else:
+        assert ended.out == translated
+    tally("Hub: damaged download", "told" if ended.code else "same")

@@ -1,0 +1,119 @@
+"""SIGKILL at random moments: the same command, given again, ends with the result of a straight run."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from campaign import Ended, Running, assert_done, assert_same, contents, run, trials
+
+pytestmark = pytest.mark.campaign
+
+MODEL = ["run/standard", "--num-beams", "2"]
+SYNTHETIC = [
+    "--generates",
+    "source",
+    "--method",
+    "sampling",
+    "--max-ratio",
+    "0",
+    "--chunk",
+    "50",
+    "--output",
+    "out.tsv",
+]
+COMMANDS: dict[str, list[str]] = {
+    "train": ["train", "recipe.yaml"],
+    "prepare": ["prepare", "recipe.yaml", "--num-proc", "2"],
+    "translate": ["translate", *MODEL, "--input", "train.en", "--chunk", "20", "--output", "out.de"],
+    "synthesize": ["synthesize", "run/standard", "--input", "train.de", *SYNTHETIC],
+    "export": ["export", "run/final", "exported"],
+}
+COUNTS = {"train": 60, "prepare": 40, "translate": 30, "synthesize": 30, "export": 30}
+DONE_ALREADY = "holds a finished run", "exists already"  # it was killed after its last write
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
+
+
+class Straight(NamedTuple):
+    """A run without a kill."""
+
+    contents: dict[str, Any]
+    seconds: float
+    changes: int
+
+
+def at_changes(log: str, last: int | None = None) -> None:
+    """Count in a file, a byte each, what a process and its children change on the disk; kill them at change `last`."""
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+
+    def hook(event: str, arguments: tuple) -> None:
+        if event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            os.write(file, b".")
+            if os.fstat(file).st_size == last:
+                os.killpg(0, signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+@pytest.fixture(scope="session")
+def begin(inputs: Path, finished: Path):
+    """Copies what a command needs into a new folder."""
+
+    def copy(name: str, folder: Path) -> Path:
+        shutil.copytree(inputs if name in ("train", "prepare") else finished, folder)
+        return folder
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def straight(begin, tmp_path_factory: pytest.TempPathFactory):
+    """Runs each command once, without a kill."""
+    known: dict[str, Straight] = {}
+
+    def get(name: str) -> Straight:
+        if name not in known:
+            folder, log = begin(name, tmp_path_factory.mktemp("straight") / name), tmp_path_factory.mktemp("log") / name
+            ended = run(*COMMANDS[name], folder=folder, setup=partial(at_changes, str(log)))
+            assert_done(ended)
+            known[name] = Straight(contents(folder), ended.seconds, log.stat().st_size)
+        return known[name]
+
+    return get
+
+
+def killed(command: list[str], folder: Path, moment: float, by_clock: bool, straight: Straight) -> Ended:
+    """Start a command and kill it after this part of a straight run, by the clock or by what it changes on the disk."""
+    if not by_clock:
+        last = 1 + int(moment * straight.changes)
+        return run(*command, folder=folder, setup=partial(at_changes, f"{folder}.changes", last))
+    running = Running(command, folder)
+    time.sleep(moment * straight.seconds)
+    running.kill()
+    return running.wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, count in COUNTS.items() for number in trials(count)]
+)
+def test_a_killed_command_ends_with_the_same_result(name, number, begin, straight, draw: Random, folder, tally):
+    attack, command, expected = f"kill: {name}", COMMANDS[name], straight(name)
+    work = begin(name, folder / "work")
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        tally(attack)
+        print(moment := draw.random(), by_clock := draw.random() < 0.5)
+        ended = killed(command, work, moment, by_clock, expected)
+        assert ended.code in (0, -signal.SIGKILL), ended.tail
+        if ended.code == 0:
+            break
+    if ended.code:
+        ended = run(*command, folder=work)
+    assert ended.code == 0 or any(reason in ended.told for reason in DONE_ALREADY), ended.tail
+    assert_same(expected.contents, work)
+    tally(attack, "same")
