@@ -85,7 +85,7 @@ def whole_files(folder: str | Path) -> Iterator[Path]:
 def new_folder(target: str | Path) -> Iterator[Path]:
     """A temporary folder to write into, which takes the name `target` once all is written and is removed on errors.
 
-    It has the permissions that any new folder has.
+    It and its files have the permissions that any new ones have.
 
     Raises:
         ValueError: `target` exists and is not empty.
@@ -98,10 +98,18 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
+        open_to_readers(temporary)
         temporary.replace(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def open_to_readers(folder: str | Path) -> None:
+    """Let whoever may read a folder read its files too: safetensors writes weights that their owner alone can read."""
+    mode = Path(folder).stat().st_mode & 0o666
+    for path in Path(folder).glob("*.safetensors"):
+        path.chmod(mode)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -6,6 +6,8 @@ import stat
 import time
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from admin_nmt.decoding.file_translation import PartialFile
 from admin_nmt.files import json_text, new_folder, whole_file, whole_files, write_text_whole
@@ -125,12 +127,14 @@ def test_folders_have_the_permissions_of_any_new_folder(tmp_path, mask):
     try:
         with new_folder(tmp_path / "out") as temporary:
             assert stat.S_IMODE(temporary.stat().st_mode) == 0o777 & ~mask
+            save_file({"a": torch.zeros(1)}, temporary / "model.safetensors")
         with whole_files(tmp_path / "out") as draft:
             (draft / "a").write_text("x")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o777 & ~mask
-    assert stat.S_IMODE((tmp_path / "out" / "a").stat().st_mode) == 0o666 & ~mask
+    for name in ("a", "model.safetensors"):
+        assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) == 0o666 & ~mask
 
 
 def planted(tmp_path, name, victim):

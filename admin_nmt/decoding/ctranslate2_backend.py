@@ -143,7 +143,7 @@ def _library() -> ModuleType:
     try:
         import ctranslate2
     except ImportError as error:
-        raise ImportError("backend 'ctranslate2' needs its package: pip install 'admin_nmt[ctranslate2]'") from error
+        raise ImportError("backend 'ctranslate2' needs its package: pip install ctranslate2") from error
     return ctranslate2
 
 

@@ -19,6 +19,7 @@ from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
+from ..files import open_to_readers
 from ..model.loss import LabelSmoothedLoss
 from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
@@ -255,9 +256,11 @@ class AdminTrainer(ShardingTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model with its tokenizers, also the target's if there are two."""
         super().save_model(output_dir, _internal_call)
+        folder = str(output_dir or self.args.output_dir)
+        if self.args.should_save:
+            open_to_readers(folder)
         if self.processing_class is not None and self.args.should_save:
             positions = getattr(self.model.config, "max_position_embeddings", None)
-            folder = str(output_dir or self.args.output_dir)
             save_tokenizers(folder, self.processing_class, self.target_tokenizer, positions=positions)
 
     def create_model_card(self, **facts: Any) -> None:
