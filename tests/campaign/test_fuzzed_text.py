@@ -139,7 +139,7 @@ def test_prepare(number, lines, work, tally):
     caches = [Dataset.from_file(str(path)) for path in (work / "cache").glob("pairs-*.arrow")]
     (pairs,) = [cache for cache in caches if len(cache) == LINES]
     assert pairs["source"][:] == lines and pairs["target"][:] == lines[::-1]
-    counts = dict(re.findall(r"^(\w[\w ]*\w) +(\d+) +[\d.]+%$", ended.out.decode(), re.MULTILINE))
+    counts = dict(re.findall(r"^(\w[\w -]*\w) +(\d+) +[\d.]+%$", ended.out.decode(), re.MULTILINE))
     total = counts.pop("total")
     assert int(total) == LINES == sum(map(int, counts.values()))
     tally("fuzzed lines: prepare", "same", LINES)
