@@ -13,10 +13,12 @@ import torch
 from hub_server import File
 from huggingface_hub import HfApi, snapshot_download
 from toy import random_texts, text_pairs, toy_tokenizer
+from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.hub import HubError, push_folder
+from admin_nmt.model.modeling_admin import ModelWithTokenizers
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
@@ -274,3 +276,10 @@ def test_the_trainer_pushes_a_whole_model(model, tokenizer, tmp_path, hub, strat
     pulled = AdminForConditionalGeneration.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
     pushed = trainer.model.state_dict()
     assert all(torch.equal(tensor, pushed[name]) for name, tensor in pulled.state_dict().items())
+
+
+def test_a_pushed_tokenizer_cuts_to_the_models_positions(tiny_model, tmp_path):
+    tokenizer = toy_tokenizer()
+    model = tiny_model(vocab_size=len(tokenizer))
+    ModelWithTokenizers(model, {"": tokenizer}).save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
