@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOSPC
 from pathlib import Path
+from pickle import UnpicklingError
 
 # Their modules take long to load, and one that is not loaded has raised nothing.
 _CLASSES = (
@@ -22,15 +23,20 @@ class ForeignCodeError(ValueError):
 
 @contextmanager
 def refusing_code(source: str | Path) -> Iterator[None]:
-    """Around loading with `trust_remote_code=False`: tells transformers' refusal as one sentence.
+    """Around loading with `trust_remote_code=False`: tells the refusals of transformers and torch as one sentence.
 
     Without that argument transformers asks on stdin, where a text to translate can answer.
 
     Raises:
-        ForeignCodeError: naming the folder or repository, which needs code of its own.
+        ForeignCodeError: naming the folder or repository, which needs code, or whose weights could hold some.
     """
     try:
         yield
+    except UnpicklingError as error:
+        raise ForeignCodeError(
+            f"{source}: its pytorch_model.bin is damaged, or holds more than tensors, which could be code and is never "
+            "run; give the weights as safetensors"
+        ) from error
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise

@@ -92,8 +92,9 @@ def export(model: Model, out: New) -> None:
 
     quiet()
     folder = local_folder(model)
+    model_to_export = load_admin_model(folder)
     source, target = load_tokenizers(folder)
-    export_standard(load_admin_model(folder), source, out, target)
+    export_standard(model_to_export, source, out, target)
 
 
 def convert_fairseq(

@@ -31,6 +31,7 @@ from ..exporting import export_standard
 from ..files import new_folder
 from ..folders.model_folder import check_weights, fingerprint, generation_defaults, load_admin_model, read_config
 from ..tokenization.byte_bpe import load_tokenizers
+from ..user_errors import refusing_code
 from .beam_search import check_finite
 from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 
@@ -179,7 +180,7 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
         load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
         stock = folder if config.model_type in STOCK_TYPES else _export(folder, Path(export) / "stock")
         try:
-            with new_folder(target) as temporary:
+            with new_folder(target) as temporary, refusing_code(folder):
                 ctranslate2.converters.TransformersConverter(str(stock)).convert(str(temporary), force=True)
                 write_checksums(temporary)
         except (ValueError, OSError):

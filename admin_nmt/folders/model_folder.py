@@ -4,11 +4,11 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, cast
 
+import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, StrictDataclassError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from transformers import (
@@ -58,8 +58,12 @@ def local_folder(path_or_repo: str | Path) -> Path:
         raise ValueError(f"{name}: there is no such folder")
     try:
         return Path(snapshot_download(name))
-    except (OSError, ValueError, HfHubHTTPError) as error:
-        raise ValueError(f"{path_or_repo}: is no folder, and the Hub gives no model of that name") from error
+    except (OSError, ValueError, RuntimeError, HfHubHTTPError, HTTPError) as error:
+        cause = f"{error}".splitlines()[0].rstrip(".") if f"{error}" else type(error).__name__
+        raise ValueError(
+            f"{path_or_repo}: is no folder, and the Hub gives no model of that name ({cause}); check the name, or give "
+            "the same command again: what has arrived is not fetched twice"
+        ) from error
 
 
 def read_config(folder: Path) -> PreTrainedConfig:
@@ -93,6 +97,8 @@ def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
     for field in ("encoder_attention_heads", "decoder_attention_heads"):
         if getattr(config, "d_model", 0) % getattr(config, field, 1):
             raise ValueError(f"{path}: {field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")
+    if isinstance(config.dtype, str) and not isinstance(getattr(torch, config.dtype, None), torch.dtype):
+        raise ValueError(f"{path}: dtype {config.dtype!r} is none of torch; copy it again")
     if getattr(config, "activation_function", "relu") not in ACT2FN:
         raise ValueError(f"{path}: activation_function {config.activation_function!r} is none of transformers")
 
@@ -109,13 +115,14 @@ class GenerationFields(BaseModel):
 
 
 def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
-    """The settings of a search that a model was saved with; without generation_config.json those of its configuration.
+    """The settings of a search that a model was saved with; a stock one without generation_config.json has
+    those of its configuration.
 
     Raises:
         ValueError: the file is damaged, where transformers would search by other settings and say nothing.
     """
     path = folder / "generation_config.json"
-    if not path.is_file():
+    if not path.exists() and not isinstance(config, AdminConfig):
         return GenerationConfig.from_model_config(config)
     try:
         values = json.loads(path.read_bytes())
@@ -123,8 +130,12 @@ def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationCon
         return GenerationConfig.from_pretrained(folder)
     except ValidationError as error:
         raise ValueError(f"{path}: {sentence(error, values)[1]}; copy it again") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged ({error}); copy it again") from error
+    except OSError as error:
+        raise ValueError(
+            f"{path}: cannot be read ({error.strerror}); copy it from where the model was saved"
+        ) from error
 
 
 def check_weights(folder: Path, config: PreTrainedConfig) -> None:
@@ -149,7 +160,7 @@ def check_weights(folder: Path, config: PreTrainedConfig) -> None:
         try:
             with safe_open(path, framework="pt") as file:
                 sizes += [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise ValueError(f"{path}: is damaged or cut off ({error}); copy it again") from error
     if files:
         _check_memory(folder / "config.json", config, sizes)
@@ -213,16 +224,10 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
     config = read_config(folder)
     generation_defaults(folder, config)
     check_weights(folder, config)
-    try:
-        with refusing_code(folder):
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(
-                folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs
-            )
-    except UnpicklingError as error:
-        raise ValueError(
-            f"{folder}: its pytorch_model.bin is damaged, or holds more than tensors, which could be code and is never "
-            "run; give the weights as safetensors"
-        ) from error
+    with refusing_code(folder):
+        model, info = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs
+        )
     problems = {
         "missing": sorted(info["missing_keys"]),
         "of another shape": sorted(name for name, *_ in info["mismatched_keys"]),

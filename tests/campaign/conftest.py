@@ -12,7 +12,7 @@ import pytest
 
 README = Path(__file__).with_name("README.md")
 TABLE = "<!-- table -->\n"
-OUTCOMES = {"same": "ended as if nothing had been", "told": "told in one line"}
+OUTCOMES = {"same": "ended as if nothing had been", "told": "told in one line", "not noticed": "not noticed"}
 COLUMNS = {"tried": "tried"} | OUTCOMES | {"failed": "failed", "skipped": "skipped"}
 
 
@@ -42,7 +42,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def tally(record_property: Callable[[str, Any], None]) -> Callable[..., None]:
-    """Counts for the table: first with what a trial does, then with how it ended, "same" or "told"."""
+    """Counts for the table: first with what a trial does, then with how it ended, one of `OUTCOMES`."""
 
     def count(attack: str, outcome: str | None = None, number: int = 1) -> None:
         record_property("campaign", (attack, outcome, number))

@@ -46,14 +46,14 @@ KINDS: list[Callable[[Path, Random], None]] = [
 ]  # fmt: skip
 
 
-def damage(folder: Path, number: int, draw: Random) -> Path:
-    """Damage a file of a folder: trial by trial each file in each way."""
+def damage(folder: Path, number: int, draw: Random) -> tuple[Path, str]:
+    """Damage a file of a folder: trial by trial each file in each way; gives the file and the way."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name)
     lap, index = divmod(number, len(files))
     kind = KINDS[(lap + index) % len(KINDS)]
     print(kind.__name__, files[index].relative_to(folder))
     kind(files[index], draw)
-    return files[index]
+    return files[index], kind.__name__
 
 
 def names(path: Path, folder: Path) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def test_a_checkpoint(number, finished: Path, draw: Random, folder: Path, tally)
     for name in (*AFTER_TRAINING, *(f"checkpoint-{update}" for update in CHECKPOINTS if update > newest)):
         path = work / "run" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    path = damage(work / "run" / f"checkpoint-{newest}", number, draw)
+    path, _ = damage(work / "run" / f"checkpoint-{newest}", number, draw)
     tally("damage: checkpoint", assert_continues(path, work, finished))
 
 
@@ -96,7 +96,7 @@ def test_the_cache(number, finished: Path, draw: Random, folder: Path, tally):
     work = folder / "work"
     shutil.copytree(finished, work)
     shutil.rmtree(work / "run")
-    path = damage(work / "cache", number, draw)
+    path, _ = damage(work / "cache", number, draw)
     tally("damage: cache", assert_continues(path, work, finished))
 
 
@@ -140,14 +140,18 @@ def test_a_model_folder(number, model, name, straight, finished: Path, draw: Ran
     attack = f"damage: {model}/, {name}"
     tally(attack)
     offset = CASES.index((model, name)) * 25  # other files and kinds for each command
-    damaged: list[Path] = []
+    damaged: list[tuple[Path, str]] = []
     work = folder / "work"
     ended, left = use(model, name, finished, work, lambda path: damaged.append(damage(path, number + offset, draw)))
     if ended.code:
-        assert_told(ended, damaged[0].name, model)
+        assert_told(ended, damaged[0][0].name, model)
         tally(attack, "told")
         return
     expected, files = straight(model, name)
+    if damaged[0][1] == flip_a_bit.__name__ and (ended.out != expected.out or differences(files, left)):
+        # A model folder is in the Hub's format, which has no checksums of its own: the Hub compares them on the way.
+        tally(attack, "not noticed")
+        return
     assert ended.out == expected.out
     assert not differences(files, left)
     tally(attack, "same")

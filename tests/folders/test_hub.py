@@ -13,10 +13,12 @@ import torch
 from hub_server import File
 from huggingface_hub import HfApi, snapshot_download
 from toy import random_texts, text_pairs, toy_tokenizer
+from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.hub import HubError, push_folder
+from admin_nmt.model.modeling_admin import ModelWithTokenizers
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
@@ -292,3 +294,10 @@ def test_a_snapshot_of_the_hub_whose_files_are_links_is_published(folder, tmp_pa
     push_folder(folder, REPO)
     push_folder(snapshot_download(REPO, cache_dir=tmp_path / "cache"), "user/copy")
     assert set(head(hub, repo_id="user/copy")) == set(head(hub))
+
+
+def test_a_pushed_tokenizer_cuts_to_the_models_positions(tiny_model, tmp_path):
+    tokenizer = toy_tokenizer()
+    model = tiny_model(vocab_size=len(tokenizer))
+    ModelWithTokenizers(model, {"": tokenizer}).save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
