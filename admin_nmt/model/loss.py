@@ -19,13 +19,16 @@ def shift_right(labels: Tensor, start: int, padding: int) -> Tensor:
 def without_padding(labels: Tensor, padding: int | None, num_items: Tensor | int | None = None) -> Tensor:
     """Labels of any shape with `IGNORED` for the id `padding`, which no target has.
 
+    Those on a GPU are not looked at, as that would wait for it: counted ones make the loss a little smaller there.
+
     Raises:
         ValueError: there are such labels, but `num_items`, the target tokens of the update, has counted them.
     """
     if padding is None:
         return labels
     is_padding = labels == padding
-    if num_items is not None and not torch.compiler.is_compiling() and is_padding.any():
+    known = type(labels) is Tensor and labels.is_cpu and not torch.compiler.is_compiling()
+    if num_items is not None and known and is_padding.any():
         raise ValueError(
             f"labels: hold <pad> (id {padding}), which the Trainer counts as target tokens; put {IGNORED} there, as a "
             "data collator does where the targets are tokenised without padding"

@@ -5,7 +5,6 @@ The fields of `data.train` are parameters of `load_parallel` and fields of `Trea
 defaults are read from there; a section written out below holds what the run itself reads.
 """
 
-import math
 from pathlib import Path
 from typing import Any, Self
 
@@ -198,13 +197,6 @@ class EvaluationSection(Section):
         if paper is not None and paper not in PUBLISHED:
             raise ValueError(f"is {paper!r}; choose from {', '.join(PUBLISHED)}, or leave it out")
         return paper
-
-    @field_validator("length_penalty")
-    @classmethod
-    def _check_penalty(cls, penalty: int | float) -> int | float:
-        if not math.isfinite(penalty):
-            raise ValueError(f"is {penalty}; give a finite number")
-        return penalty
 
 
 class CardSection(Section):

@@ -187,7 +187,7 @@ def load_results(folder: Path) -> dict[str, Any]:
     try:
         ResultsForm.model_validate(results)
     except ValidationError as error:
-        raise ValueError(f"{file}: {sentence(error, results)}; train the model anew") from error
+        raise ValueError(f"{file}: {sentence(error, results)[1]}; train the model anew") from error
     return results
 
 

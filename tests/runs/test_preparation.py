@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from toy import DAMAGES, bit_flipped, random_texts
 from typer.testing import CliRunner
@@ -130,8 +131,11 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
     with pytest.raises(ValueError, match="model was trained with another source vocabulary than the data has"):
         build_model(recipe, prepared)
     checkpoint = tmp_path / "run" / "checkpoint-3"
+    build_model(load_recipe(recipe_file), prepared).save_pretrained(checkpoint)
     save_tokenizers(checkpoint, other)
     (checkpoint / "trainer_state.json").write_text("{}")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({}, checkpoint / name)
     with pytest.raises(ValueError, match=r"checkpoint-3 was trained with another source vocabulary.*restore the"):
         build_model(load_recipe(recipe_file), prepared)
 
