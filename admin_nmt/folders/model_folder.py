@@ -73,6 +73,8 @@ def read_config(folder: Path) -> PreTrainedConfig:
         ValueError: it is missing, damaged or makes no sense.
     """
     path = folder / "config.json"
+    if (folder / "adapter_config.json").exists():
+        raise ValueError(f"{folder}: holds an adapter of PEFT; merge it into its model with PEFT, and give that folder")
     if not path.is_file():
         raise ValueError(f"{folder}: has no config.json, so it is no model; name the folder that holds one")
     try:
@@ -146,8 +148,6 @@ def check_weights(folder: Path, config: PreTrainedConfig) -> None:
     Raises:
         ValueError: naming the file.
     """
-    if (folder / "adapter_config.json").exists():
-        raise ValueError(f"{folder}: holds an adapter of PEFT; merge it into its model with PEFT, and give that folder")
     files = sorted(folder.glob("*.safetensors"))
     if not files and not any(folder.glob("pytorch_model*.bin")):
         raise ValueError(f"{folder}: has a config.json but no weights; copy or train the model again")
