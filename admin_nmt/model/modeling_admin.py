@@ -387,6 +387,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def __init__(self, config: AdminConfig):
         super().__init__(config)
+        self.loss_type = None  # by its name a causal one, of which some Trainers count a token less a sentence
         self.model = AdminModel(config)
         if config.share_encoder_decoder_embeddings:
             self._tied_weights_keys = {  # type: ignore[misc]

@@ -1,6 +1,8 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,16 @@ from transformers.trainer_utils import TrainOutput, get_last_checkpoint, speed_m
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
-from ..model.loss import LabelSmoothedLoss
+from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
-from .arguments import AdminTrainingArguments, optimizer_settings
+from .arguments import (
+    HAS_ACTIVATION_CHECKPOINTING,
+    AdminTrainingArguments,
+    enable_checkpointing,
+    optimizer_settings,
+)
 from .callbacks import ModelFiles, SamplerEpoch, TokenMeter, draft_card
 from .checkpoints import check_position
 from .divergence import DivergenceGuard, diverged
@@ -111,6 +118,8 @@ class AdminTrainer(ShardingTrainer):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved, _ = PreTrainedConfig.get_config_dict(self.resumed_from)
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
+        if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
+            enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader:
@@ -163,12 +172,23 @@ class AdminTrainer(ShardingTrainer):
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
         profile_omega(model, batch, mode=MODES[model.config.omega_rule])
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
-        """The batches of an update and their target tokens, which the model divides by; the meter counts them."""
-        batches, num_items = super().get_batch_samples(*args, **kwargs)
-        if num_items is not None:
-            self.meter.add_tokens(num_items)
-        return batches, num_items
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, Tensor | None]:
+        """The batches of an update and their target tokens, which the model divides by; the meter counts them.
+
+        They are counted here, because the Trainer leaves out the first of every sentence where it takes the loss for
+        that of a causal language model: by the name of the class, and in transformers 5.10 to 5.13 though a decoder
+        reads shifted labels.
+        """
+        batches = list(islice(epoch_iterator, num_batches))
+        if not batches:
+            return batches, None
+        tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            tokens = self.accelerator.gather(tokens).sum()
+        self.meter.add_tokens(tokens)
+        return batches, tokens
 
     def compute_loss(
         self,
