@@ -90,6 +90,15 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
                 "or pip install 'transformers>=5.23'"
             )
 
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes; a CPU has no number here.
+
+        Before transformers 5.18 torch.load is given this device on several processes, and does not know `cpu:0`.
+        """
+        device: torch.device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
+
 
 def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """`activation_checkpointing_enable` of any release, with its arguments `every_n_layers` and those of torch."""
