@@ -1,7 +1,8 @@
 """Registers our classes without importing transformers: each group as soon as the module that holds its Auto class has
 been imported.
 
-Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost.
+Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost. A release of transformers that
+is too old is refused when it is about to be imported: pip keeps to this package's bound only while it installs it.
 """
 
 import sys
@@ -15,6 +16,22 @@ from types import ModuleType
 from typing import Any
 
 WATCHED = ("transformers", "admin_nmt")
+OLDEST_TRANSFORMERS = "5.10.1"  # as in setup.cfg
+
+
+def refuse_old_release(found: str) -> None:
+    """Look at a release of transformers, such as `5.23.0` or `6.0.0.dev0`.
+
+    Raises:
+        ImportError: it is too old; the message says what to do.
+    """
+    from packaging.version import Version  # which transformers brings along
+
+    if Version(found) < Version(OLDEST_TRANSFORMERS):
+        raise ImportError(
+            f"transformers {found} is too old for admin_nmt, which needs {OLDEST_TRANSFORMERS} or newer: "
+            f"pip install --upgrade 'transformers>={OLDEST_TRANSFORMERS},<6'"
+        )
 
 
 def _register_config(auto: Any) -> None:
@@ -76,6 +93,10 @@ class ImportWatcher(MetaPathFinder):
         """The module as the other finders find it, whose import this watcher notices."""
         if fullname.partition(".")[0] not in WATCHED:
             return None
+        if fullname == "transformers":
+            from importlib.metadata import version  # takes half as long as this whole package
+
+            refuse_old_release(version("transformers"))
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
@@ -109,7 +130,13 @@ class ImportWatcher(MetaPathFinder):
 
 
 def register_auto_classes() -> None:
-    """Make AutoConfig, AutoModel, AutoModelForSeq2SeqLM and AutoTokenizer know this package's classes."""
+    """Make AutoConfig, AutoModel, AutoModelForSeq2SeqLM and AutoTokenizer know this package's classes.
+
+    Raises:
+        ImportError: transformers is loaded and too old.
+    """
+    if "transformers" in sys.modules:
+        refuse_old_release(sys.modules["transformers"].__version__)
     register_loaded()
     if WAITING:
         sys.meta_path.insert(0, ImportWatcher())

@@ -91,6 +91,50 @@ def test_what_failed_to_register_is_tried_again(monkeypatch):
     assert done == ["json", "json"] and list(waiting) == ["a_module_that_is_not_loaded"]
 
 
+OLD_RELEASE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+try:
+    exec(sys.argv[2])
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import admin_nmt; from transformers import AutoModelForSeq2SeqLM",
+        "import transformers, admin_nmt",
+        "from admin_nmt import AdminConfig",
+        "import admin_nmt.decoding.translator",
+        "from admin_nmt.trainer.admin_trainer import AdminTrainer",
+    ],
+)
+def test_a_release_that_is_too_old_is_refused_by_a_sentence(program, tmp_path):
+    """As if pip had put it beside us later."""
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text("__version__ = '5.9.0'\n")
+    metadata = tmp_path / "transformers-5.9.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 5.9.0\n")
+    oldest = registration.OLDEST_TRANSFORMERS
+    assert python(OLD_RELEASE, str(tmp_path), program) == (
+        f"transformers 5.9.0 is too old for admin_nmt, which needs {oldest} or newer: "
+        f"pip install --upgrade 'transformers>={oldest},<6'\n"
+    )
+
+
+@pytest.mark.parametrize("found", [registration.OLDEST_TRANSFORMERS, "5.24.0.dev0", "6.0.0rc1", "10.1"])
+def test_other_releases_are_not_refused(found):
+    registration.refuse_old_release(found)
+
+
+def test_the_oldest_release_is_that_of_the_metadata():
+    setup = (Path(__file__).parents[1] / "setup.cfg").read_text()
+    assert f"    transformers>={registration.OLDEST_TRANSFORMERS},<6\n" in setup
+
+
 def test_classes_are_found_by_name_and_by_configuration(tiny_config, tmp_path):
     assert MODEL_MAPPING_NAMES["admin"] == "AdminModel"
     assert MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["admin"] == "AdminForConditionalGeneration"

@@ -388,6 +388,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 
     def __init__(self, config: AdminConfig):
         super().__init__(config)
+        self.loss_type = None  # by its name a causal one, of which some Trainers count a token less a sentence
         self.model = AdminModel(config)
         if config.share_encoder_decoder_embeddings:
             self._tied_weights_keys = {  # type: ignore[misc]
@@ -496,5 +497,4 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
 AdminConfig.register_for_auto_class()
 AdminModel.register_for_auto_class("AutoModel")
 AdminForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
-
 __all__ = ["AdminForConditionalGeneration", "AdminModel", "AdminPreTrainedModel"]

@@ -1,6 +1,8 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,16 @@ from transformers.trainer_utils import TrainOutput, speed_metrics
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
 from ..files import open_to_readers
-from ..model.loss import LabelSmoothedLoss
+from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..profiling import MODES, needs_profiling, profile_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
-from .arguments import AdminTrainingArguments, optimizer_settings
+from .arguments import (
+    HAS_ACTIVATION_CHECKPOINTING,
+    AdminTrainingArguments,
+    enable_checkpointing,
+    optimizer_settings,
+)
 from .callbacks import (
     BestInFolder,
     LogBeforeSaving,
@@ -129,6 +136,8 @@ class AdminTrainer(ShardingTrainer):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
+        if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
+            enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
         output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -182,12 +191,23 @@ class AdminTrainer(ShardingTrainer):
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
         profile_omega(model, batch, mode=MODES[model.config.omega_rule])
 
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, Tensor | int | None]:
-        """The batches of an update and their target tokens, which the model divides by; the meter counts them."""
-        batches, num_items = super().get_batch_samples(*args, **kwargs)
-        if num_items is not None:
-            self.meter.add_tokens(num_items)
-        return batches, num_items
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, Tensor | None]:
+        """The batches of an update and their target tokens, which the model divides by; the meter counts them.
+
+        They are counted here, because the Trainer leaves out the first of every sentence where it takes the loss for
+        that of a causal language model: by the name of the class, and in transformers 5.10 to 5.13 though a decoder
+        reads shifted labels.
+        """
+        batches = list(islice(epoch_iterator, num_batches))
+        if not batches:
+            return batches, None
+        tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            tokens = self.accelerator.gather(tokens).sum()
+        self.meter.add_tokens(tokens)
+        return batches, tokens
 
     def compute_loss(
         self,

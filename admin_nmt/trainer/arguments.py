@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
-from transformers import SchedulerType, Seq2SeqTrainingArguments
+from transformers import PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
+# Before transformers 5.23 it was called gradient checkpointing, in models and in arguments.
+HAS_ACTIVATION_CHECKPOINTING = hasattr(PreTrainedModel, "activation_checkpointing_enable")
 
 
 @dataclass
@@ -65,6 +68,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     # All parameters of these models take part in every step, so DDP need not search the graph for unused ones.
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
+    if not HAS_ACTIVATION_CHECKPOINTING:
+        activation_checkpointing: bool = field(
+            default=False, metadata={"help": "Compute activations again in the backward pass, to save memory."}
+        )
+        activation_checkpointing_kwargs: dict[str, Any] | None = field(
+            default=None, metadata={"help": "Settings of torch's checkpoint; `every_n_layers` spares the others."}
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +91,33 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         for name in ("adversarial_weight", "adversarial_step", "adversarial_noise"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
+        if not HAS_ACTIVATION_CHECKPOINTING and "offload" in (self.activation_checkpointing_kwargs or {}):
+            raise ValueError(
+                "activation_checkpointing_kwargs has offload, which needs a newer transformers; leave it out, "
+                "or pip install 'transformers>=5.23'"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes; a CPU has no number here.
+
+        Before transformers 5.18 torch.load is given this device on several processes, and does not know `cpu:0`.
+        """
+        device: torch.device = super().device
+        return torch.device("cpu") if device.type == "cpu" else device
+
+
+def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:
+    """`activation_checkpointing_enable` of any release, with its arguments `every_n_layers` and those of torch."""
+    settings = dict(settings)
+    every = settings.pop("every_n_layers", 1)
+    if HAS_ACTIVATION_CHECKPOINTING:
+        model.activation_checkpointing_enable(settings or None, every_n_layers=every)
+        return
+    model.gradient_checkpointing_enable(settings or None)
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    for index, layer in enumerate(layers):
+        layer.gradient_checkpointing = index % every == 0
 
 
 def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:

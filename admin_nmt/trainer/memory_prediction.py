@@ -25,7 +25,7 @@ from ..data.batching import TokenBatchSampler
 from ..decoding.scoring import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from .arguments import AdminTrainingArguments, optimizer_settings
+from .arguments import AdminTrainingArguments, enable_checkpointing, optimizer_settings
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
@@ -130,7 +130,7 @@ def predict_memory(
         )
     with FakeTensorMode(), LiveStorages() as memory:
         model = AdminForConditionalGeneration._from_config(copy.deepcopy(config), attn_implementation=attention).train()
-        enable_checkpointing(model, args)
+        checkpoint_as_trainer(model, args)
         parameters, gradients = memory.live, sum(p.nbytes for p in model.parameters() if p.requires_grad)
         states, temporaries = (round(gradients * part) for part in optimizer_cost(args, model.dtype))
         batch = full_batch(shape)
@@ -154,16 +154,14 @@ def predict_memory(
     return Memory(parameters, gradients, states, activations, step, update, evaluation)
 
 
-def enable_checkpointing(model: AdminForConditionalGeneration, args: AdminTrainingArguments) -> None:
+def checkpoint_as_trainer(model: AdminForConditionalGeneration, args: AdminTrainingArguments) -> None:
     """What the Trainer does for `activation_checkpointing`."""
     if args.activation_checkpointing:
         settings = dict(args.activation_checkpointing_kwargs or {})
         if settings.pop("offload", False):
             raise ValueError("activation_checkpointing_kwargs has offload; its memory is not predicted, leave it out")
-        every = settings.pop("every_n_layers", 1)
         # There are no random numbers that a second forward pass would have to repeat.
-        settings = {"use_reentrant": False, "preserve_rng_state": False} | settings
-        model.activation_checkpointing_enable(settings, every_n_layers=every)
+        enable_checkpointing(model, {"use_reentrant": False, "preserve_rng_state": False} | settings)
 
 
 def full_batch(shape: BatchShape) -> dict[str, Tensor]:

@@ -173,7 +173,8 @@ def test_branches_and_private_repositories(folder, hub):
 
 def test_a_broken_connection_leaves_the_old_revision(folder, tmp_path, hub):
     push_folder(folder, REPO)
-    before = AdminForConditionalGeneration.from_pretrained(folder).state_dict()
+    # Copies, because older releases of safetensors read from the file when a tensor is looked at.
+    before = {n: x.clone() for n, x in AdminForConditionalGeneration.from_pretrained(folder).state_dict().items()}
     change_weights(folder)
     hub.dropping = 100
     with pytest.raises(HubError) as failure:

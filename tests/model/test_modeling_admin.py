@@ -10,6 +10,7 @@ from transformers import MarianConfig, MarianMTModel
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.model.omega import deepnorm_beta
+from admin_nmt.trainer.arguments import enable_checkpointing
 
 PAD = 98
 
@@ -199,7 +200,7 @@ def test_gradient_checkpointing(tiny_model, variant, batch, dropout, every, chec
         layer.fc1.register_forward_hook(lambda *_, index=index: calls.append(index))
     torch.manual_seed(7)
     expected = training_gradients(model, batch)
-    model.activation_checkpointing_enable(every_n_layers=every)
+    enable_checkpointing(model, {"every_n_layers": every})
     assert calls == list(range(5))
     torch.manual_seed(7)
     gradients = training_gradients(model, batch)

@@ -18,6 +18,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     TrainerCallback,
 )
+from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
@@ -178,6 +179,30 @@ def test_plain_seq2seq_trainer_makes_the_same_gradient(new_model, tmp_path, accu
         lambda keep: Seq2SeqTrainer(model, args, collator, train_dataset=data, callbacks=keep)
     )
     torch.testing.assert_close(gradient, exact_gradient(new_model(omega_rule="log_n"), data), rtol=1e-4, atol=1e-6)
+
+
+def test_every_target_token_counts_whatever_the_release_leaves_out(new_model, arguments):
+    """In some releases the Trainer leaves out the first label of models whose class it takes for a causal one."""
+    data = random_ids(24)
+    args = arguments(max_tokens=budget_for(data, 1), max_steps=1)
+
+    def shifting(keep):
+        trainer = AdminTrainer(new_model(omega_rule="log_n"), args, train_dataset=data, callbacks=keep)
+        trainer._loss_shifts_labels = True
+        return trainer
+
+    expected = exact_gradient(new_model(omega_rule="log_n"), data)
+    torch.testing.assert_close(gradient_of_update(shifting), expected, rtol=1e-4, atol=1e-6)
+    labels = [[[5, 6, 0], [7, 0, -100]], [[-100, 8, 0], [-100, -100, 0]]]
+    batches = [{"labels": torch.tensor(rows)} for rows in labels]
+    trainer = shifting([])
+    found, tokens = trainer.get_batch_samples(iter(batches), 2, args.device)
+    assert found == batches and tokens == 8 and trainer.meter.tokens == 8
+    assert trainer.get_batch_samples(iter([]), 2, args.device) == ([], None)
+
+
+def test_the_trainer_does_not_take_the_model_for_a_causal_one(new_model):
+    assert LOSS_MAPPING.get(new_model().loss_type) is not ForCausalLMLoss
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_optimizers_keep_two_moments():
 
 
 def test_offloading_is_not_predicted():
-    args = arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True})
     with pytest.raises(ValueError, match="activation_checkpointing_kwargs has offload"):
+        args = arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True})
         predict_memory(AdminConfig(**small(1, 1, 300, 32)), args, SHAPE)
 
 
