@@ -22,6 +22,16 @@ from .benchmark_commands import benchmark
 from .options import WithOverrides
 
 
+def tell(message: str) -> None:
+    """Write a message to stderr, on a line of its own even where a progress bar is being drawn."""
+    if "tqdm" in sys.modules:
+        from tqdm import tqdm
+
+        tqdm.write(message, file=sys.stderr)
+    else:
+        typer.echo(message, err=True)
+
+
 class OneLineErrors(TyperGroup):
     """Turns what the user can mend into one line on stderr; anything else is a bug and keeps its traceback."""
 
@@ -35,10 +45,10 @@ class OneLineErrors(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted; the same command starts again, a training from its last checkpoint", err=True)
+            tell("interrupted; the same command starts again, a training from its last checkpoint")
             raise typer.Exit(130) from None
         except user_errors() as error:
-            typer.echo(f"error: {describe(error)}", err=True)
+            tell(f"error: {describe(error)}")
             raise typer.Exit(1) from error
 
 

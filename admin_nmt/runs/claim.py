@@ -48,8 +48,8 @@ def claim_folder(recipe: Recipe) -> None:
     if PartialState().is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
         _lock(folder)
-        for path in (path for pattern in UNFINISHED for path in folder.glob(pattern)):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for left in [left for pattern in UNFINISHED for left in folder.glob(pattern)]:
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         if earlier != values:
             write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     PartialState().wait_for_everyone()

@@ -5,6 +5,8 @@ package.
 """
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -153,7 +155,12 @@ def save_tokenizers(
 
 def _save(tokenizer: PreTrainedTokenizerBase, folder: Path, positions: int | None) -> None:
     """Save with a configuration that transformers 4 reads as well: 5 has a new name for the class, and a list here."""
-    tokenizer.save_pretrained(folder)
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # tokenizers has no class of its own for what the system reports
+        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) from error
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     if config["tokenizer_class"] == "TokenizersBackend":

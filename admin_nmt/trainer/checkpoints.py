@@ -244,7 +244,8 @@ def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
 
 def clear_checkpoint(folder: Path) -> None:
     """Take away what was left of a checkpoint that is written anew, its state first: without it, it does not count."""
-    (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
+    if (folder / TRAINER_STATE_NAME).is_file():
+        (folder / TRAINER_STATE_NAME).unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -41,9 +41,10 @@ IMPORTED_ONCE = [
     "transformers.models.marian.modeling_marian",
 ]
 
-# What may differ between two runs that did the same: times, and who held which lock or looked at which file.
-TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds")
-TIMES_IN_A_CARD = re.compile("a second|minutes|peak memory")
+# What may differ between two runs that did the same: times, who held which lock or looked at which file, and what git
+# says of the checkout while somebody works there.
+TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^commit$")
+TIMES_IN_A_CARD = re.compile("a second|minutes|peak memory|^. commit .")
 BAR = re.compile(r"\d+%\||\d(line|pairs) \[|pairs? \[")
 NO_RESULT = re.compile(r"(^|/)(\.|lock$|digest-|manifest)|\.lock$")
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from campaign import assert_done, assert_told, run, trials
 from hub_server import TOKEN, HubServer
-from test_damage import damage
+from test_damage import damage, flip_a_bit
 
 pytestmark = pytest.mark.campaign
 
@@ -143,10 +143,11 @@ def test_a_damaged_download(number, work, published, translated, draw: Random, t
     setup = partial(use_hub, published.url, str(work / "hub"))
     assert_done(run(*TRANSLATE, folder=work, setup=setup))
     (snapshot,) = (work / "hub").glob("*/snapshots/*")
-    path = damage(snapshot, number, draw)
+    path, kind = damage(snapshot, number, draw)
     ended = run(*TRANSLATE, folder=work, setup=setup)
     if ended.code:
         assert_told(ended, path.name, str(snapshot))
     else:
-        assert ended.out == translated
-    tally("Hub: damaged download", "told" if ended.code else "same")
+        assert ended.out == translated or kind == flip_a_bit.__name__  # see test_a_model_folder
+    told = "told" if ended.code else "same" if ended.out == translated else "not noticed"
+    tally("Hub: damaged download", told)
