@@ -17,11 +17,12 @@ import torch
 import typer
 from safetensors import SafetensorError
 from toy import random_texts, toy_tokenizer
+from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.cli.app import app
+from admin_nmt.cli.app import app, tell
 from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
@@ -546,3 +547,10 @@ def test_a_closed_pipe_ends_quietly(model):
 )
 def test_errors_of_the_system_are_told_in_words(problem, told):
     assert describe(problem).startswith(told)
+
+
+def test_an_error_stands_on_a_line_of_its_own_beside_a_bar(capsys):
+    with tqdm(total=3, file=sys.stderr) as bar:
+        bar.update()
+        tell("error: no")
+    assert "error: no" in capsys.readouterr().err.splitlines()

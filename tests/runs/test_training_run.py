@@ -155,6 +155,12 @@ def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
         assert yaml.safe_load(claimed.read_text())["data"]["train"]["source"] != "x.en"
 
 
+def test_what_a_killed_process_left_goes_and_the_recipe_is_written(recipe_file, tmp_path):
+    (tmp_path / ".recipe.yaml-0123456789abcdef").write_text("half")
+    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", "recipe.yaml"}
+
+
 def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
     place = ["--output_dir", str(tmp_path)]
     claim_folder(load_recipe(recipe_file, place))

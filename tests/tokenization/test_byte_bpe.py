@@ -1,6 +1,7 @@
 import gzip
 import subprocess
 import sys
+from errno import ENOSPC
 
 import pytest
 from hypothesis import given
@@ -218,3 +219,12 @@ def test_multi30k_round_trip(shared):
     ids = tokenizer(lines)["input_ids"]
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == lines
     assert not any(1 in sentence for sentence in ids)
+
+
+def test_a_full_disk_is_told_as_the_system_does(tmp_path, monkeypatch):
+    """tokenizers raises a bare Exception."""
+    tokenizer = train_tokenizer(["a b c"] * 9, 300)
+    (tmp_path / "tokenizer.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        save_tokenizers(tmp_path, tokenizer)
+    assert error.value.errno == ENOSPC and error.value.filename == str(tmp_path)
