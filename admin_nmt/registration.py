@@ -1,8 +1,8 @@
 """Registers our classes without importing transformers: each group as soon as the module that holds its Auto class has
 been imported.
 
-Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost. A release of transformers that is
-too old is refused when it is about to be imported: pip keeps to the bound of this package only while it installs it.
+Loading transformers and torch takes seconds, which `admin-nmt --help` should not cost. A release of transformers that
+is too old is refused when it is about to be imported: pip keeps to our bound only while it installs this package.
 """
 
 import sys

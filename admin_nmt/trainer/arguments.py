@@ -86,8 +86,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
                 raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
         if not HAS_ACTIVATION_CHECKPOINTING and "offload" in (self.activation_checkpointing_kwargs or {}):
             raise ValueError(
-                "activation_checkpointing_kwargs has offload, which needs a newer release of transformers; leave it out, "
-                "or pip install 'transformers>=5.23'"
+                "activation_checkpointing_kwargs has offload, which needs a newer release of transformers; leave it "
+                "out, or pip install 'transformers>=5.23'"
             )
 
     @property
