@@ -12,7 +12,7 @@ import pytest
 import torch
 from hub_server import TOKEN, HubServer
 from huggingface_hub import constants
-from toy import SHIFT
+from toy import SHIFT, randomised
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
@@ -64,20 +64,6 @@ def tiny_model(tiny_config) -> Callable[..., AdminForConditionalGeneration]:
         return randomised(AdminForConditionalGeneration(tiny_config(**fields)))
 
     return build
-
-
-@torch.no_grad()
-def randomised(model: AdminForConditionalGeneration, first_omega: float | None = 1.0) -> AdminForConditionalGeneration:
-    """Give LayerNorms, biases and ω random values, so that no mistake hides behind ones and zeros."""
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if "layer_norm" in name or name.endswith("bias"):
-            centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-            tensor.normal_(centre, 0.2)
-        if name.endswith("omega"):
-            tensor.uniform_(0.5, 3.0)
-            if "layers.0.self_attn" in name and first_omega is not None:
-                tensor.fill_(first_omega)
-    return model.eval()
 
 
 @pytest.fixture

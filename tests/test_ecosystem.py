@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import randomised
 from datasets import Dataset
 from test_fine_tuning import FOLDER, ROOT, example
-from toy import random_texts, text_pairs, toy_tokenizer
+from toy import random_texts, randomised, text_pairs, toy_tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,

@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 
+from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.data.tokenizing import pair_lengths
@@ -178,3 +180,17 @@ def poison(model: PreTrainedModel, run: Trainer, update: int) -> None:
         return output * math.nan if run.state.global_step == update - 1 else output
 
     model.model.decoder.layers[-1].register_forward_hook(hook)
+
+
+@torch.no_grad()
+def randomised(model: AdminForConditionalGeneration, first_omega: float | None = 1.0) -> AdminForConditionalGeneration:
+    """Give LayerNorms, biases and ω random values, so that no mistake hides behind ones and zeros."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if "layer_norm" in name or name.endswith("bias"):
+            centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+            tensor.normal_(centre, 0.2)
+        if name.endswith("omega"):
+            tensor.uniform_(0.5, 3.0)
+            if "layers.0.self_attn" in name and first_omega is not None:
+                tensor.fill_(first_omega)
+    return model.eval()

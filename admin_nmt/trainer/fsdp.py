@@ -15,9 +15,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.torch_version import TorchVersion
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINING_ARGS_NAME
 
 from .hooks import TrainerHooks
+
+OLDEST_TORCH = "2.10"  # whose FSDP2 trains the same weights as one process, by tests/trainer/test_distributed.py
 
 
 class ShardingTrainer(TrainerHooks):
@@ -34,6 +37,7 @@ class ShardingTrainer(TrainerHooks):
             self.is_fsdp_enabled = shard_on_cpus(self.accelerator.state)
         if not self.is_fsdp_enabled:
             return
+        check_torch(torch.__version__)
         plugin = self.accelerator.state.fsdp_plugin
         if plugin.fsdp_version != 2 or plugin.cpu_ram_efficient_loading or plugin.activation_checkpointing:
             raise ValueError(
@@ -98,6 +102,19 @@ def shard_on_cpus(state: Any) -> bool:
     state.distributed_type = DistributedType.FSDP
     state.fsdp_plugin = FullyShardedDataParallelPlugin()
     return True
+
+
+def check_torch(found: TorchVersion) -> None:
+    """Look at the release of torch that is to shard.
+
+    Raises:
+        ValueError: its FSDP2 gives some weights another gradient than one process does (2.8, 2.9), or lacks what is
+            called here (2.7).
+    """
+    if found < OLDEST_TORCH:
+        raise ValueError(
+            f"torch {found} is too old for FSDP2: pip install --upgrade 'torch>={OLDEST_TORCH}', or train without FSDP"
+        )
 
 
 @contextlib.contextmanager

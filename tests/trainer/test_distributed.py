@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
+from torch.torch_version import TorchVersion
 
 from admin_nmt.distributed import gather_objects, rank_and_size
-from admin_nmt.trainer.fsdp import load_weights, sharded_state, whole_state
+from admin_nmt.trainer.fsdp import check_torch, load_weights, sharded_state, whole_state
 
 WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 
@@ -125,3 +126,9 @@ def test_the_state_of_an_optimizer_without_shards_stays_as_it_is():
 def test_gathers_in_the_order_of_ranks(two_processes):
     assert [found["gathered"] for found in two_processes[1]] == [[(0, 2), (1, 2)]] * 2
     assert gather_objects(rank_and_size()) == [(0, 1)]
+
+
+def test_torch_may_be_too_old_for_fsdp2():
+    check_torch(TorchVersion("2.10.0+cpu"))
+    with pytest.raises(ValueError, match=r"torch 2.9.1 is too old for FSDP2: pip install --upgrade 'torch>=2.10'"):
+        check_torch(TorchVersion("2.9.1"))
