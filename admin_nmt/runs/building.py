@@ -30,7 +30,8 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
             raise ValueError(
                 f"model.from_pretrained: {start} holds a {kind} model; start from an unfolded one (final/)"
             )
-        model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
+        with refusing_code(start):
+            model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
     else:
         settings.setdefault("share_encoder_decoder_embeddings", source is target)
         config = AdminConfig(vocab_size=len(source), decoder_vocab_size=len(target), **settings)

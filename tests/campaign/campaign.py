@@ -46,6 +46,7 @@ IMPORTED_ONCE = [
 TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^commit$")
 TIMES_IN_A_CARD = re.compile("a second|minutes|peak memory|^. commit .")
 BAR = re.compile(r"\d+%\||\d(line|pairs) \[|pairs? \[")
+CURSOR = re.compile(r"\x1b\[A")  # which several bars move up and down
 NO_RESULT = re.compile(r"(^|/)(\.|lock$|digest-|manifest)|\.lock$")
 
 
@@ -83,7 +84,8 @@ class Ended:
     @property
     def told(self) -> str:
         """The line that says what is wrong; a progress bar may be behind it."""
-        return next((line for line in reversed(self.err.splitlines()) if line.startswith("error: ")), "")
+        lines = CURSOR.sub("", self.err).splitlines()
+        return next((line for line in reversed(lines) if line.startswith("error: ")), "")
 
     @property
     def tail(self) -> str:
