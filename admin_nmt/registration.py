@@ -94,9 +94,11 @@ class ImportWatcher(MetaPathFinder):
         if fullname.partition(".")[0] not in WATCHED:
             return None
         if fullname == "transformers":
-            from importlib.metadata import version  # takes half as long as this whole package
+            # Takes half as long as this whole package.
+            from importlib.metadata import PackageNotFoundError, version
 
-            refuse_old_release(version("transformers"))
+            with suppress(PackageNotFoundError):  # a checkout, or none
+                refuse_old_release(version("transformers"))
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next(filter(None, others), None)
         if spec is not None and spec.loader is not None:
