@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 
 from .configuration_admin import AdminConfig
 from .residual import LAYER_NORM_EPS
@@ -97,6 +98,10 @@ class LayerHistory(nn.Module):
             nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.dlcl_normalize_history else nn.Identity()
             for _ in range(layers)
         )
+
+    def initialize(self) -> None:
+        """Give W the value of a new model."""
+        init.copy_(self.weight, self.initial_weight())
 
     def initial_weight(self) -> Tensor:
         """The matrix W of a new model, float32 of shape [L+1, L+1]."""

@@ -14,10 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -29,15 +27,14 @@ from transformers.utils import PushToHubMixin, TransformersKwargs, can_return_tu
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import AdminAttention, linear
+from .attention import AdminAttention
 from .configuration_admin import AdminConfig
-from .dlcl import LayerHistory, layer_history
+from .dlcl import layer_history
 from .dropout import Dropout
+from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
-from .omega import deepnorm_beta
 from .positions import SinusoidalPositions
-from .residual import LAYER_NORM_EPS, PostNorm, ScaledPostNorm, Sublayer, residual_block
-from .sublayers import SUBLAYERS, Stack
+from .residual import LAYER_NORM_EPS, PostNorm, Sublayer
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
 
@@ -47,84 +44,6 @@ class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
     """`Seq2SeqLMOutput` with `nll`: the summed NLL of the labels in nats, no smoothing and no gradient."""
 
     nll: Tensor | None = None
-
-
-class AdminLayer(GradientCheckpointingLayer):
-    """What encoder and decoder layers share: self-attention and feed-forward sublayers in their residual blocks."""
-
-    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int):
-        super().__init__()
-        self.stack = stack
-        ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
-        gain = deepnorm_beta(config, stack) if config.variant == "deepnorm" else 1.0
-        self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
-        self.self_attn_residual = residual_block(config, stack, is_first=layer_idx == 0)
-        self.fc1 = linear(config.d_model, ffn_dim, gain)
-        self.fc2 = linear(ffn_dim, config.d_model, gain)
-        self.ffn_residual = residual_block(config, stack)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.activation_dropout = Dropout(config.activation_dropout)
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.activation_dropout(self.activation_fn(self.fc1(x))))
-
-    def sublayers(self) -> list[Sublayer]:
-        """The sublayers in the order in which they run."""
-        linears = self.linears()
-        return [Sublayer(name, getattr(self, f"{name}_residual"), *linears[name]) for name in SUBLAYERS[self.stack]]
-
-    def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
-        """Of each sublayer the matrices that read its input x, and the one that makes its output."""
-        attention = self.self_attn
-        return {
-            "self_attn": ((attention.q_proj, attention.k_proj, attention.v_proj), attention.out_proj),
-            "ffn": ((self.fc1,), self.fc2),
-        }
-
-
-class AdminEncoderLayer(AdminLayer):
-    """Self-attention, feed-forward."""
-
-    def __init__(self, config: AdminConfig, layer_idx: int):
-        super().__init__(config, "encoder", layer_idx)
-
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
-    ) -> Tensor:
-        x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
-        )
-        return self.ffn_residual(x, self.feed_forward)
-
-
-class AdminDecoderLayer(AdminLayer):
-    """Causal self-attention, attention to the encoder's output, feed-forward."""
-
-    def __init__(self, config: AdminConfig, layer_idx: int):
-        super().__init__(config, "decoder", layer_idx)
-        self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
-        self.encoder_attn_residual = residual_block(config, "decoder")
-
-    def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
-        return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
-
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
-        encoder_hidden_states: Tensor | None = None,
-        encoder_attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> Tensor:
-        kwargs["past_key_values"] = past_key_values
-        x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
-        )
-        x = self.encoder_attn_residual(
-            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0]
-        )
-        return self.ffn_residual(x, self.feed_forward)
 
 
 @dataclass
@@ -167,12 +86,8 @@ class AdminPreTrainedModel(PreTrainedModel):
             xavier(module.weight, gain=module.gain)
         elif isinstance(module, nn.Linear):  # an output layer that is not tied
             init.normal_(module.weight, std=std)
-        elif isinstance(module, ScaledPostNorm):
-            init.constant_(module.omega, module.initial_omega)
-        elif isinstance(module, LayerHistory):
-            init.copy_(module.weight, module.initial_weight())
-        elif isinstance(module, SinusoidalPositions):
-            init.copy_(module.table, module.sinusoids())
+        elif hasattr(module, "initialize"):  # residual blocks, histories, positions
+            module.initialize()
 
     def push_to_hub(
         self,

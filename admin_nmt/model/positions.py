@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 
 from .configuration_admin import AdminConfig
 
@@ -41,6 +42,10 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.config = config
         self.table = nn.Buffer(self.sinusoids(), persistent=False)
+
+    def initialize(self) -> None:
+        """Fill the table, which no checkpoint holds."""
+        init.copy_(self.table, self.sinusoids())
 
     def sinusoids(self) -> Tensor:
         """The table, float32 of shape [positions + 1, d]."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
@@ -47,6 +48,10 @@ class ScaledPostNorm(PostNorm):
         omega = torch.full((config.d_model,), self.initial_omega)
         # A frozen parameter would come back from `from_pretrained` as one that is trained.
         self.omega = nn.Parameter(omega) if config.train_omega and not is_first else nn.Buffer(omega)
+
+    def initialize(self) -> None:
+        """Give ω the value of a new model."""
+        init.constant_(self.omega, self.initial_omega)
 
     def forward(self, x: Tensor, f: Function) -> Tensor:
         y = self.dropout(f(x))

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ..model.dlcl import NoHistory
+from ..model.layers import AdminLayer
 from ..model.loss import IGNORED
-from ..model.modeling_admin import AdminForConditionalGeneration, AdminLayer, AdminStack
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ..model.residual import ScaledPostNorm
 from ..modes import evaluation_mode
 

@@ -22,7 +22,7 @@ from admin_nmt.model.modeling_admin import ModelWithTokenizers
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 REPO = "user/model"
-MODULES = "attention configuration_admin dropout dlcl loss modeling_admin omega positions residual sublayers"
+MODULES = "attention configuration_admin dropout dlcl layers loss modeling_admin omega positions residual sublayers"
 CODE = {f"{name}.py" for name in MODULES.split()}
 
 
