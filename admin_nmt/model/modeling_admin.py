@@ -86,8 +86,8 @@ class AdminPreTrainedModel(PreTrainedModel):
             xavier(module.weight, gain=module.gain)
         elif isinstance(module, nn.Linear):  # an output layer that is not tied
             init.normal_(module.weight, std=std)
-        elif hasattr(module, "initialize"):  # residual blocks, histories, positions
-            module.initialize()
+        elif callable(initialize := getattr(module, "initialize", None)):  # residual blocks, histories, positions
+            initialize()
 
     def push_to_hub(
         self,
