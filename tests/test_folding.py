@@ -95,7 +95,16 @@ def assert_equal_up_to_epsilon(model: AdminForConditionalGeneration, inputs: dic
     assert 0 < error < 5e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("fields", [{}, {"variant": "deepnorm"}, {"variant": "post_ln"}, {"train_omega": True}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"variant": "deepnorm"},
+        {"variant": "post_ln"},
+        {"variant": "ds_init", "released_init": True},
+        {"train_omega": True},
+    ],
+)
 def test_leaves_the_model_alone(tiny_model, fields):
     model = tiny_model(**fields).train()
     model.generation_config.num_beams = 5
@@ -140,7 +149,7 @@ def test_omega_near_zero_is_refused(tiny_model, entry):
         fold_omega(model)
 
 
-@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "pre_ln"])
+@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "pre_ln", "b2t", "rezero", "t_fixup", "ln_scaling"])
 def test_other_variants_are_refused_by_name(tiny_model, variant):
     with pytest.raises(FoldingError, match=variant):
         fold_omega(tiny_model(variant=variant))

@@ -1,4 +1,4 @@
-"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL and DeepNorm."""
+"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals."""
 
 from typing import Any, ClassVar
 
@@ -6,8 +6,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm")
-VARIANTS += ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
+RIVALS = ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
+VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", *RIVALS)
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
 DLCL_WEIGHTS = ("learned", "ones", "average")
 POSITIONS = ("marian", "fairseq")
@@ -145,7 +145,7 @@ class AdminConfig(PreTrainedConfig):
         if self.train_omega and self.variant != "admin":
             raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
 
-    def validate_initialization(self) -> None:
+    def validate_released_init(self) -> None:
         if self.released_init and self.variant not in ("b2t", "ds_init"):
             raise ValueError(f"released_init: variant {self.variant!r} has one initialisation; leave it out")
 

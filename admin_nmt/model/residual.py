@@ -27,14 +27,14 @@ class Residual(nn.Module):
         super().__init__()
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return x + self.dropout(f(x))
 
 
 class ReZero(Residual):
     """x_i = x_{i−1} + α f_i(x_{i−1}), Bachlechner et al. 2020, section 5.2; one α a layer, 0 in a new model."""
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return x + self.dropout(f(x) * common)
 
 
@@ -45,21 +45,21 @@ class PostNorm(Residual):
         super().__init__(config)
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return self.layer_norm(x + self.dropout(f(x)))
 
 
 class BottomToTop(PostNorm):
     """x_i = LN(x_in + x_{i−1} + f_i(x_{i−1})), x_in the layer's input: its last sublayer in Takase et al. 2023."""
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return self.layer_norm(common + (x + self.dropout(f(x))))
 
 
 class PreNorm(PostNorm):
     """x_i = x_{i−1} + f_i(LN(x_{i−1})), Wang et al. 2019, eq. 4."""
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return x + self.dropout(f(self.layer_norm(x)))
 
 
@@ -70,7 +70,7 @@ class ScaledPreNorm(PostNorm):
         super().__init__(config)
         self.scale = 1 / math.sqrt(layer_idx + 1)
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return x + self.dropout(f(self.scale * self.layer_norm(x)))
 
 
@@ -92,7 +92,7 @@ class ScaledPostNorm(PostNorm):
         """Give ω the value of a new model."""
         init.constant_(self.omega, self.initial_omega)
 
-    def forward(self, x: Tensor, f: Function, common: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         y = self.dropout(f(x))
         return self.layer_norm(torch.addcmul(y.to(x.dtype), x, self.omega.to(x.dtype)))
 

@@ -110,7 +110,7 @@ def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> d
 
 def is_chain(variant: str) -> bool:
     """Whether a sublayer reads the one before alone, so that Σ β²ᵢᵢ says how much a small step moves the output."""
-    return not variant.startswith("dlcl_")
+    return not variant.startswith(("dlcl_", "b2t"))
 
 
 def averages(args: DepthStudy, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:
@@ -183,6 +183,9 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
             values = averages(args, rows, variant, measure)
             fits = [correlation(xs, values) ** 2 for xs in (args.depths, [math.log(depth) for depth in args.depths])]
             shown = is_chain(variant) or name != SUM
+            if not any(values):  # ReZero before its first update, which no branch reaches
+                cells += ["0", "–"]
+                continue
             ratio = values[-1] / values[0]
             growth = f"{values[0]:.2g} → {values[-1]:.2g} (×{ratio:{',.0f' if ratio > 99 else '.2g'}})"
             cells += [growth, f"{fits[0]:.3f}, {fits[1]:.3f}"] if shown else ["–", "–"]
