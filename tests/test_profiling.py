@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.profiling import profile_omega
 
 HEADS = 4

@@ -181,11 +181,11 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
         cells = [variant]
         for name, measure in MEASURES.items():
             values = averages(args, rows, variant, measure)
-            fits = [correlation(xs, values) ** 2 for xs in (args.depths, [math.log(depth) for depth in args.depths])]
-            shown = is_chain(variant) or name != SUM
-            if not any(values):  # ReZero before its first update, which no branch reaches
+            if not any(values):  # ReZero before its first update, where no branch reaches the output
                 cells += ["0", "–"]
                 continue
+            fits = [correlation(xs, values) ** 2 for xs in (args.depths, [math.log(depth) for depth in args.depths])]
+            shown = is_chain(variant) or name != SUM
             ratio = values[-1] / values[0]
             growth = f"{values[0]:.2g} → {values[-1]:.2g} (×{ratio:{',.0f' if ratio > 99 else '.2g'}})"
             cells += [growth, f"{fits[0]:.3f}, {fits[1]:.3f}"] if shown else ["–", "–"]
