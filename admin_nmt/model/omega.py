@@ -65,8 +65,8 @@ def xavier_gains(config: AdminConfig, stack: Stack, layer_idx: int) -> Gains:
 def t_fixup_scale(config: AdminConfig, stack: Stack) -> float:
     """Gain of v, out, fc1 and fc2 in T-Fixup: 0.67 N^{−1/4} in the encoder, (9M)^{−1/4} in the decoder.
 
-    Huang et al. 2020, section 3.2. The released code scales the same matrices, and leaves the biases of q, k and v as
-    PyTorch draws them, where ours are 0.
+    Huang et al. 2020. The released code scales the same matrices, and leaves the biases of q, k and v as PyTorch draws
+    them, where ours are 0.
     """
     return 0.67 * config.encoder_layers ** (-1 / 4) if stack == "encoder" else (9 * config.decoder_layers) ** (-1 / 4)
 
@@ -80,10 +80,10 @@ def embedding_gain(config: AdminConfig, layers: int) -> float:
 
 
 def depth_scale(config: AdminConfig, stack: Stack, layer_idx: int) -> float:
-    """By what a layer's weights are smaller than Xavier's: 1/√l in layer l of DS-Init, Zhang et al. 2019, section 4.
+    """By what a layer's weights are smaller than Xavier's: 1/√l in layer l of DS-Init, Zhang et al. 2019.
 
-    Its released code divides the variance by √l, not the standard deviation, so that it has l^{−1/4}. The paper of B2T
-    scales nothing, its released code all matrices of a layer by 1/√N. `released_init` chooses what the code does.
+    Its released code divides the variance by √l, not the standard deviation, so that it has l^{−1/4}. The released code
+    of B2T scales all matrices of a layer by 1/√N, besides its connection. `released_init` chooses what the code does.
     """
     layer = layer_idx + 1
     if config.variant == "ds_init":

@@ -18,7 +18,7 @@ LAYER_NORM_EPS = 1e-5
 
 
 class Residual(nn.Module):
-    """x_i = x_{i−1} + f_i(x_{i−1}), without LayerNorm, as T-Fixup has it (Huang et al. 2020, section 3).
+    """x_i = x_{i−1} + f_i(x_{i−1}), without LayerNorm, as T-Fixup has it (Huang et al. 2020).
 
     Every block takes x [..., d], f, and `common`: what [`common_part`] gives all blocks of a layer in one pass.
     """
@@ -32,7 +32,7 @@ class Residual(nn.Module):
 
 
 class ReZero(Residual):
-    """x_i = x_{i−1} + α f_i(x_{i−1}), Bachlechner et al. 2020, section 5.2; one α a layer, 0 in a new model."""
+    """x_i = x_{i−1} + α f_i(x_{i−1}), Bachlechner et al. 2020, eq. 1; one α a layer, 0 in a new model."""
 
     def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         return x + self.dropout(f(x) * common)
@@ -64,7 +64,7 @@ class PreNorm(PostNorm):
 
 
 class ScaledPreNorm(PostNorm):
-    """x_i = x_{i−1} + f_i(LN(x_{i−1}) / √l) in layer l, counted from 1 in each stack, Sun et al. 2025."""
+    """x_i = x_{i−1} + f_i(LN(x_{i−1}) / √l) in layer l, counted from 1 in each stack, Sun et al. 2025, section 4."""
 
     def __init__(self, config: AdminConfig, layer_idx: int):
         super().__init__(config)
