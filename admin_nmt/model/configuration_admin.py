@@ -31,8 +31,8 @@ class AdminConfig(PreTrainedConfig):
             sublayer of each stack, which must stay uniform for folding.
         dlcl_weights: `learned`, or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
         dlcl_normalize_history: whether DLCL applies its LayerNorms.
-        released_init: initialise `ds_init` and `b2t` as their released code does, by l^{−1/4} and by 1/√N; without it by
-            the paper's 1/√l, and as post-LN.
+        released_init: initialise `ds_init` and `b2t` as their released code does, by l^{−1/4} and 1/√N, instead of by
+            the paper's 1/√l and as post-LN.
         label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
         positions: sinusoids of `marian`, or of `fairseq` for imported checkpoints.
         score_padding: whether `<pad>` is scored by the output layer. Only checkpoints of fairseq need that.
