@@ -1,7 +1,7 @@
 """Write a trained model as a folder of a stock transformers class, which other tools run without this package."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from .files import new_folder
-from .folding import FoldingError, check_foldable, fold_omega, omega_by_sublayer
+from .folding import FoldingError, check_foldable, fold_layer_scale, fold_omega, omega_by_sublayer
 from .model.configuration_admin import AdminConfig
 from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
@@ -32,6 +32,11 @@ SHARED_FIELDS = (
     "attention_dropout", "activation_dropout", "scale_embedding", "tie_word_embeddings", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "use_cache",
 )  # fmt: skip
+# Which variants become a pre-LN Pegasus, and what is done to them before.
+PEGASUS: dict[str, Callable[[AdminForConditionalGeneration], AdminForConditionalGeneration]] = {
+    "pre_ln": lambda model: model,
+    "ln_scaling": fold_layer_scale,
+}
 TOLERANCE = 1e-4
 # What the export knows; the card of a run, with data and scores, takes this one's place.
 CARD = """---
@@ -80,7 +85,7 @@ def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTra
         )
     if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
-    if config.variant != "pre_ln":
+    if config.variant not in PEGASUS:
         check_foldable(config, omega)
         return MarianMTModel
     if not config.share_encoder_decoder_embeddings:
@@ -92,10 +97,10 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
     """The stock model that computes what `model` does, of the class that [`stock_class`] names.
 
     Raises:
-        FoldingError, ExportError: as there, and for half precision where ω is to be folded.
+        FoldingError, ExportError: as there, and for half precision where ω or 1/√l is to be folded.
     """
     marian = stock_class(model.config, omega_by_sublayer(model)) is MarianMTModel
-    folded = fold_omega(model) if marian else model
+    folded = fold_omega(model) if marian else PEGASUS[model.config.variant](model)
     stock = (_marian if marian else _pegasus)(folded)
     stock.load_state_dict(_renamed(folded, stock), strict=False, assign=True)
     stock.tie_weights()
@@ -164,7 +169,8 @@ def export_standard(
     The folder appears only when the reloaded stock model gives the same logits and the same beam-5 output as `model`.
 
     Args:
-        model: of variant `admin`, `deepnorm`, `post_ln` (becomes Marian) or `pre_ln` (becomes Pegasus).
+        model: of variant `admin`, `deepnorm`, `post_ln`, `ds_init` (become Marian), `pre_ln` or `ln_scaling` (become
+            Pegasus).
         tokenizer: its joint tokenizer, or that of the source.
         folder: where to write; must not exist, or be empty.
         target_tokenizer: that of the target, if the model does not share its embeddings; it goes to the subfolder

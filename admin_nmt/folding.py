@@ -9,10 +9,16 @@ from torch import Tensor, nn
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from .model.residual import ScaledPostNorm
+from .model.residual import ScaledPostNorm, ScaledPreNorm
 from .model.sublayers import SUBLAYERS, omega_keys
 
 SMALLEST_OMEGA = 1e-3
+NO_LAYER_NORM = "it has no LayerNorm, and every standard Transformer has one in each sublayer"
+NO_STANDARD_FORM = {
+    "b2t": "no standard Transformer adds a layer's input before its last LayerNorm",
+    "rezero": NO_LAYER_NORM,
+    "t_fixup": NO_LAYER_NORM,
+}
 
 
 class FoldingError(ValueError):
@@ -31,10 +37,18 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
         omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
 
     Raises:
-        FoldingError: for DLCL and pre-LN, for a non-uniform ω of a first sublayer and for |ω| < 1e-3.
+        FoldingError: for DLCL, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a first sublayer and for
+            |ω| < 1e-3.
     """
     if config.has_history:
         raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
+    if config.variant in NO_STANDARD_FORM:
+        raise FoldingError(
+            f"variant {config.variant!r} cannot be folded: {NO_STANDARD_FORM[config.variant]}; share the model as it "
+            "is, with its code"
+        )
+    if config.variant == "ln_scaling":
+        raise FoldingError("variant 'ln_scaling' has no ω to fold: export it, which folds 1/√l into its LayerNorms")
     if config.normalizes_before:
         raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")
     first = [f"{stack} 0 {sublayers[0]}" for stack, sublayers in SUBLAYERS.items()]
@@ -62,15 +76,40 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     """
     config = model.config
     check_foldable(config, omega_by_sublayer(model))
-    if model.dtype not in (torch.float32, torch.float64):
-        raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
-    scaled = copy.deepcopy(model)
+    scaled = _copy_to_scale(model)
     if config.has_omega:
         _fold_stack(scaled.model.encoder)
         _fold_stack(scaled.model.decoder)
-    folded_config = copy.deepcopy(config)
-    folded_config.variant, folded_config.train_omega = "post_ln", False
-    folded_config.omega_profiled = False
+    return _as_variant("post_ln", scaled)
+
+
+@torch.no_grad()
+def fold_layer_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """Return a copy of a model of variant `ln_scaling` with variant `pre_ln` that computes the same up to rounding.
+
+    LN(x)/√l has the weight γ/√l and the bias β/√l.
+
+    Raises:
+        FoldingError: for half precision.
+    """
+    scaled = _copy_to_scale(model)
+    for block in (*scaled.model.encoder.residual_blocks(), *scaled.model.decoder.residual_blocks()):
+        block = cast(ScaledPreNorm, block)
+        _scale(block.layer_norm, block.scale)
+    return _as_variant("pre_ln", scaled)
+
+
+def _copy_to_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    if model.dtype not in (torch.float32, torch.float64):
+        raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
+    return copy.deepcopy(model)
+
+
+def _as_variant(variant: str, scaled: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """The weights of `scaled`, but for ω, in a model of another variant."""
+    folded_config = copy.deepcopy(scaled.config)
+    folded_config.variant, folded_config.train_omega = variant, False
+    folded_config.omega_profiled = folded_config.released_init = False
     with torch.device("meta"):
         folded = AdminForConditionalGeneration(folded_config)
     state = {name: tensor for name, tensor in scaled.state_dict().items() if not name.endswith(".omega")}
@@ -79,8 +118,8 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
         # The sinusoids are not in the state dict and would stay on the meta device.
         folded.get_submodule(f"model.{stack}").embed_positions = scaled.get_submodule(f"model.{stack}").embed_positions
     folded.tie_weights()
-    folded.generation_config = copy.deepcopy(model.generation_config)
-    return folded.train(model.training)
+    folded.generation_config = scaled.generation_config
+    return folded.train(scaled.training)
 
 
 def _fold_stack(stack: AdminStack) -> None:
@@ -97,6 +136,6 @@ def _fold_stack(stack: AdminStack) -> None:
         previous = block.layer_norm
 
 
-def _scale(module: nn.LayerNorm | nn.Linear, factor: Tensor) -> None:
+def _scale(module: nn.LayerNorm | nn.Linear, factor: Tensor | float) -> None:
     module.weight.mul_(factor)
     module.bias.mul_(factor)

@@ -18,6 +18,8 @@ TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False}
 CASES = {
     "post_ln": {"variant": "post_ln"},
     "pre_ln": {"variant": "pre_ln"},
+    "ds_init": {"variant": "ds_init", "released_init": True},
+    "ln_scaling": {"variant": "ln_scaling"},
     "untied admin": {"tie_word_embeddings": False},
     "untied pre_ln": {"tie_word_embeddings": False, "variant": "pre_ln"},
     "two vocabularies": TWO_VOCABULARIES,
@@ -48,7 +50,8 @@ def learn_to_copy(model: AdminForConditionalGeneration, tokenizer, updates: int)
 
 
 def stock_class(fields: dict) -> str:
-    return "PegasusForConditionalGeneration" if fields.get("variant") == "pre_ln" else "MarianMTModel"
+    pegasus = fields.get("variant") in ("pre_ln", "ln_scaling")
+    return "PegasusForConditionalGeneration" if pegasus else "MarianMTModel"
 
 
 def test_stock_classes_in_another_process(model, tokenizer, tmp_path):
@@ -131,6 +134,9 @@ def test_two_vocabularies(model, tokenizer, tmp_path):
         ({"pad_token_id": 1}, "pad_token_id"),
         ({"vocab_size": 99}, "vocab_size is 99"),
         ({"variant": "dlcl_pre_ln"}, "dlcl_pre_ln"),
+        ({"variant": "b2t"}, "'b2t' cannot be folded: no standard Transformer adds a layer's input before its last"),
+        ({"variant": "rezero"}, "'rezero' cannot be folded: it has no LayerNorm"),
+        ({"variant": "t_fixup"}, "'t_fixup' cannot be folded: it has no LayerNorm"),
     ],
 )
 def test_refused_with_a_reason(tiny_model, tokenizer, tmp_path, fields, message):

@@ -10,7 +10,7 @@ from stock_worker import outputs, run_stock
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.exporting import standard_model
-from admin_nmt.folding import FoldingError, fold_omega
+from admin_nmt.folding import FoldingError, fold_layer_scale, fold_omega
 
 DEPTHS = [(1, 1), (2, 3), (6, 6), (18, 18), (60, 12)]
 TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -95,7 +95,16 @@ def assert_equal_up_to_epsilon(model: AdminForConditionalGeneration, inputs: dic
     assert 0 < error < 5e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("fields", [{}, {"variant": "deepnorm"}, {"variant": "post_ln"}, {"train_omega": True}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"variant": "deepnorm"},
+        {"variant": "post_ln"},
+        {"variant": "ds_init", "released_init": True},
+        {"train_omega": True},
+    ],
+)
 def test_leaves_the_model_alone(tiny_model, fields):
     model = tiny_model(**fields).train()
     model.generation_config.num_beams = 5
@@ -140,7 +149,7 @@ def test_omega_near_zero_is_refused(tiny_model, entry):
         fold_omega(model)
 
 
-@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "pre_ln"])
+@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "pre_ln", "b2t", "rezero", "t_fixup", "ln_scaling"])
 def test_other_variants_are_refused_by_name(tiny_model, variant):
     with pytest.raises(FoldingError, match=variant):
         fold_omega(tiny_model(variant=variant))
@@ -150,3 +159,14 @@ def test_other_variants_are_refused_by_name(tiny_model, variant):
 def test_half_precision_is_refused(tiny_model, dtype):
     with pytest.raises(FoldingError, match=str(dtype)):
         fold_omega(tiny_model().to(dtype))
+    with pytest.raises(FoldingError, match=str(dtype)):
+        fold_layer_scale(tiny_model(variant="ln_scaling").to(dtype))
+
+
+def test_layernorm_scaling_becomes_pre_ln(tiny_model, inputs):
+    model = tiny_model(variant="ln_scaling").double()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    folded = fold_layer_scale(model)
+    assert folded.config.variant == "pre_ln"
+    torch.testing.assert_close(logits(folded, inputs), logits(model, inputs), atol=1e-12, rtol=0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.profiling import profile_omega
 
 HEADS = 4
@@ -179,7 +180,7 @@ def test_first_omega_is_never_trained(fresh_model, tmp_path):
         assert not any("layers.0.self_attn" in name for name in trained)
 
 
-@pytest.mark.parametrize("variant", ["post_ln", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm"])
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "admin"])
 def test_other_variants_are_refused(fresh_model, batch, variant):
     with pytest.raises(ValueError, match=variant):
         profile_omega(fresh_model(variant=variant), batch)

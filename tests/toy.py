@@ -184,11 +184,13 @@ def poison(model: PreTrainedModel, run: Trainer, update: int) -> None:
 
 @torch.no_grad()
 def randomised(model: AdminForConditionalGeneration, first_omega: float | None = 1.0) -> AdminForConditionalGeneration:
-    """Give LayerNorms, biases and ω random values, so that no mistake hides behind ones and zeros."""
+    """Give LayerNorms, biases, ω and α random values, so that no mistake hides behind ones and zeros."""
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if "layer_norm" in name or name.endswith("bias"):
             centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
             tensor.normal_(centre, 0.2)
+        if name.endswith("alpha"):
+            tensor.uniform_(0.2, 0.8)
         if name.endswith("omega"):
             tensor.uniform_(0.5, 3.0)
             if "layers.0.self_attn" in name and first_omega is not None:

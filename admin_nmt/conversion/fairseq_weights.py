@@ -39,6 +39,8 @@ SUPPORTED = {
     "normalize_learned_weight": False,
     "history_window_size": -1,
     "weight_type": "scalar",
+    "residual_bottom_to_top": False,
+    "dont_use_layernorm": False,
 }
 # Transformer-Clinic's initialisations; of those it has besides, rezero computes something else.
 INIT_TYPES = ("default", "adaptive", "adaptive-profiling", "deepnet")

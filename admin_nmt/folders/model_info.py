@@ -87,4 +87,4 @@ def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str
         name = stock_class(config, omega).__name__
     except (ExportError, FoldingError) as error:
         return f"none: {error}"
-    return f"{name}, folded" if config.has_omega else name
+    return f"{name}, folded" if config.has_omega or config.variant == "ln_scaling" else name

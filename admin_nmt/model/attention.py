@@ -12,7 +12,7 @@ from transformers.utils import TransformersKwargs
 
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .omega import deepnorm_beta
+from .omega import xavier_gains
 from .sublayers import Stack
 
 
@@ -46,14 +46,11 @@ class AdminAttention(nn.Module):
         self.head_dim = config.d_model // heads
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = Dropout(config.attention_dropout)
-        # Fairseq draws q, k and v as one matrix of three times the height, which is a gain of 1/√2 for each.
-        deepnorm = config.variant == "deepnorm"
-        gain_qk = 1.0 if deepnorm else 2**-0.5
-        gain_v, gain_out = (deepnorm_beta(config, stack),) * 2 if deepnorm else (2**-0.5, 1.0)
-        self.k_proj = linear(config.d_model, config.d_model, gain_qk)
-        self.v_proj = linear(config.d_model, config.d_model, gain_v)
-        self.q_proj = linear(config.d_model, config.d_model, gain_qk)
-        self.out_proj = linear(config.d_model, config.d_model, gain_out)
+        gains = xavier_gains(config, stack, layer_idx or 0)
+        self.k_proj = linear(config.d_model, config.d_model, gains.qk)
+        self.v_proj = linear(config.d_model, config.d_model, gains.v)
+        self.q_proj = linear(config.d_model, config.d_model, gains.qk)
+        self.out_proj = linear(config.d_model, config.d_model, gains.out)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """[B, L, d] → [B, heads, L, d / heads]."""

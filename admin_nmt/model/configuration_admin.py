@@ -1,4 +1,4 @@
-"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL and DeepNorm."""
+"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm")
+RIVALS = ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
+VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", *RIVALS)
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
 DLCL_WEIGHTS = ("learned", "ones", "average")
 POSITIONS = ("marian", "fairseq")
@@ -20,7 +21,8 @@ class AdminConfig(PreTrainedConfig):
     is 0 and `<pad>`, the last id, also starts the decoder. The other fields:
 
     Args:
-        variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`.
+        variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`;
+            or one of their rivals `b2t`, `ds_init`, `rezero`, `t_fixup` and `ln_scaling`.
         omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch, `log_n` is
             ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n sublayers. Until [`profile_omega`] has run, ω has
             the value of `log_n`: `AdminTrainer` runs it on a new model, a plain Trainer trains with that value.
@@ -29,6 +31,8 @@ class AdminConfig(PreTrainedConfig):
             sublayer of each stack, which must stay uniform for folding.
         dlcl_weights: `learned`, or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
         dlcl_normalize_history: whether DLCL applies its LayerNorms.
+        released_init: initialise `ds_init` and `b2t` as their released code does, by l^{−1/4} and 1/√N, instead of by
+            the paper's 1/√l and as post-LN.
         label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
         positions: sinusoids of `marian`, or of `fairseq` for imported checkpoints.
         score_padding: whether `<pad>` is scored by the output layer. Only checkpoints of fairseq need that.
@@ -51,6 +55,7 @@ class AdminConfig(PreTrainedConfig):
     train_omega: bool = False
     dlcl_weights: str = "learned"
     dlcl_normalize_history: bool = True
+    released_init: bool = False
     label_smoothing: float | int = 0.1
     positions: str = "marian"
     score_padding: bool = False
@@ -96,7 +101,7 @@ class AdminConfig(PreTrainedConfig):
     @property
     def normalizes_before(self) -> bool:
         """Whether LayerNorm stands before the sublayer's function."""
-        return self.variant in ("pre_ln", "dlcl_pre_ln")
+        return self.variant in ("pre_ln", "dlcl_pre_ln", "ln_scaling")
 
     @property
     def has_history(self) -> bool:
@@ -136,10 +141,14 @@ class AdminConfig(PreTrainedConfig):
     def validate_depth(self) -> None:
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
-            if layers < 0 or (layers == 0 and (self.has_history or self.has_omega)):
+            if layers < 0 or (layers == 0 and (self.has_history or self.has_omega or self.variant == "t_fixup")):
                 raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
         if self.train_omega and self.variant != "admin":
             raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
+
+    def validate_released_init(self) -> None:
+        if self.released_init and self.variant not in ("b2t", "ds_init"):
+            raise ValueError(f"released_init: variant {self.variant!r} has one initialisation; leave it out")
 
     def validate_probabilities(self) -> None:
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):

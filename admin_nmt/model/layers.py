@@ -10,8 +10,8 @@ from transformers.utils import TransformersKwargs
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .omega import deepnorm_beta
-from .residual import Sublayer, residual_block
+from .omega import xavier_gains
+from .residual import Sublayer, common_part, residual_block
 from .sublayers import SUBLAYERS, Stack
 
 
@@ -22,12 +22,13 @@ class AdminLayer(GradientCheckpointingLayer):
         super().__init__()
         self.stack = stack
         ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
-        gain = deepnorm_beta(config, stack) if config.variant == "deepnorm" else 1.0
+        gain = xavier_gains(config, stack, layer_idx).out
+        self.common = common_part(config)
         self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
-        self.self_attn_residual = residual_block(config, stack, is_first=layer_idx == 0)
+        self.self_attn_residual = residual_block(config, stack, layer_idx, "self_attn")
         self.fc1 = linear(config.d_model, ffn_dim, gain)
         self.fc2 = linear(ffn_dim, config.d_model, gain)
-        self.ffn_residual = residual_block(config, stack)
+        self.ffn_residual = residual_block(config, stack, layer_idx, "ffn")
         self.activation_fn = ACT2FN[config.activation_function]
         self.activation_dropout = Dropout(config.activation_dropout)
 
@@ -57,10 +58,11 @@ class AdminEncoderLayer(AdminLayer):
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
     ) -> Tensor:
+        common = self.common(hidden_states)
         x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
+            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common
         )
-        return self.ffn_residual(x, self.feed_forward)
+        return self.ffn_residual(x, self.feed_forward, common)
 
 
 class AdminDecoderLayer(AdminLayer):
@@ -69,7 +71,7 @@ class AdminDecoderLayer(AdminLayer):
     def __init__(self, config: AdminConfig, layer_idx: int):
         super().__init__(config, "decoder", layer_idx)
         self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
-        self.encoder_attn_residual = residual_block(config, "decoder")
+        self.encoder_attn_residual = residual_block(config, "decoder", layer_idx, "encoder_attn")
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
         return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
@@ -84,10 +86,11 @@ class AdminDecoderLayer(AdminLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Tensor:
         kwargs["past_key_values"] = past_key_values
+        common = self.common(hidden_states)
         x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
+            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common
         )
         x = self.encoder_attn_residual(
-            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0]
+            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0], common
         )
-        return self.ffn_residual(x, self.feed_forward)
+        return self.ffn_residual(x, self.feed_forward, common)

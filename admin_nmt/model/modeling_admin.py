@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformers that train at any depth: post-LN, ADMIN, pre-LN, DLCL and DeepNorm.
+"""Encoder-decoder Transformers that train at any depth: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals.
 
 Sources: Liu et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Wang et al. 2019, *Learning Deep
 Transformer Models for Machine Translation*. Shapes: B sentences, S source and T target positions, d = `d_model`, V the
@@ -33,10 +33,18 @@ from .dlcl import layer_history
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
+from .omega import embedding_gain
 from .positions import SinusoidalPositions
-from .residual import LAYER_NORM_EPS, PostNorm, Sublayer
+from .residual import LAYER_NORM_EPS, Residual, Sublayer
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
+
+
+def embedding(config: AdminConfig, rows: int, layers: int) -> nn.Embedding:
+    """Embeddings of `rows` tokens for a stack of `layers` layers, initialised by N(0, 1/d) times its gain."""
+    table = nn.Embedding(rows, config.d_model, config.pad_token_id)
+    table.gain = embedding_gain(config, layers)  # type: ignore[assignment]
+    return table
 
 
 @dataclass
@@ -78,7 +86,7 @@ class AdminPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         std = self.config.d_model**-0.5
         if isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=std)
+            init.normal_(module.weight, std=std * getattr(module, "gain", 1.0))
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, nn.Linear) and hasattr(module, "gain"):
@@ -120,7 +128,7 @@ class AdminStack(AdminPreTrainedModel):
     def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer]):
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        self.embed_tokens = embedding(config, vocab_size, len(layers))
         self.embed_positions = SinusoidalPositions(config)
         self.embed_dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
@@ -134,7 +142,7 @@ class AdminStack(AdminPreTrainedModel):
         """The sublayers of all layers in the order in which they run."""
         return [sublayer for layer in self.layers for sublayer in cast(AdminLayer, layer).sublayers()]
 
-    def residual_blocks(self) -> list[PostNorm]:
+    def residual_blocks(self) -> list[Residual]:
         """Their residual blocks, in the same order."""
         return [sublayer.block for sublayer in self.sublayers()]
 
@@ -232,7 +240,7 @@ class AdminModel(AdminPreTrainedModel):
     def __init__(self, config: AdminConfig):
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
-            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self.shared = embedding(config, config.vocab_size, config.encoder_layers)
             self._tied_weights_keys = {
                 "encoder.embed_tokens.weight": "shared.weight",
                 "decoder.embed_tokens.weight": "shared.weight",

@@ -17,7 +17,7 @@ from ..model.dlcl import NoHistory
 from ..model.layers import AdminLayer
 from ..model.loss import IGNORED
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ..model.residual import ScaledPostNorm
+from ..model.residual import BottomToTop, PostNorm, Residual, ScaledPostNorm
 from ..modes import evaluation_mode
 
 Batch = Mapping[str, Tensor]
@@ -71,17 +71,22 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
     outputs, index = [], 0
     history = [branches[0]]
     for row, layer in enumerate(stack.layers):
-        x = _combine(stack, history, row)
+        x = layer_input = _combine(stack, history, row)
         for sublayer in cast(AdminLayer, layer).sublayers():
             block, index = sublayer.block, index + 1
-            if stack.config.normalizes_before:
-                x = x + branches[index]
-            else:
-                skip = block.omega.double().square().mean().sqrt() if isinstance(block, ScaledPostNorm) else 1.0
-                x = _normalize(block.layer_norm, skip * x + branches[index])
+            x = _skip(block, x, layer_input) + branches[index]
+            if isinstance(block, PostNorm) and not stack.config.normalizes_before:
+                x = _normalize(block.layer_norm, x)
             outputs.append(x / x.norm())
         history.append(x)
     return torch.stack(outputs)
+
+
+def _skip(block: Residual, x: Tensor, layer_input: Tensor) -> Tensor:
+    """What a block adds its sublayer's output to."""
+    if isinstance(block, ScaledPostNorm):
+        return block.omega.double().square().mean().sqrt() * x
+    return layer_input + x if isinstance(block, BottomToTop) else x
 
 
 def _normalize(layer_norm: nn.Module, x: Tensor) -> Tensor:

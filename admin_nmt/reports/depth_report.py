@@ -110,7 +110,7 @@ def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> d
 
 def is_chain(variant: str) -> bool:
     """Whether a sublayer reads the one before alone, so that Σ β²ᵢᵢ says how much a small step moves the output."""
-    return not variant.startswith("dlcl_")
+    return not variant.startswith(("dlcl_", "b2t"))
 
 
 def averages(args: DepthStudy, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:
@@ -181,6 +181,9 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
         cells = [variant]
         for name, measure in MEASURES.items():
             values = averages(args, rows, variant, measure)
+            if not any(values):  # ReZero before its first update, where no branch reaches the output
+                cells += ["0", "–"]
+                continue
             fits = [correlation(xs, values) ** 2 for xs in (args.depths, [math.log(depth) for depth in args.depths])]
             shown = is_chain(variant) or name != SUM
             ratio = values[-1] / values[0]

@@ -46,7 +46,7 @@ from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
 
-NEVER_DECAYED = (".omega", "history.weight")
+NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
 
 class AdminTrainer(ShardingTrainer):
@@ -179,7 +179,7 @@ class AdminTrainer(ShardingTrainer):
         return round(len(self.train_dataset) / len(sampler) * args.gradient_accumulation_steps * args.world_size)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Weight decay spares ω and the weights of DLCL, as it does biases and LayerNorms."""
+        """Weight decay spares ω, α of ReZero and the weights of DLCL, as it does biases and LayerNorms."""
         return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
 
     def measure_omega(self) -> None:

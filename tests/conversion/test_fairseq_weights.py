@@ -225,6 +225,8 @@ def test_tied_embedding_that_differs_is_refused(checkpoint, name):
         ("history_window_size", 3),
         ("normalize_learned_weight", True),
         ("layernorm_embedding", True),
+        ("residual_bottom_to_top", True),
+        ("dont_use_layernorm", True),
         ("adaptive_softmax_cutoff", "1000,2000"),
         ("no_decoder_final_norm", True),
         ("encoder_layers_to_keep", "0,2"),

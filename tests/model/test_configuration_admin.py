@@ -16,6 +16,8 @@ NONSENSE = [
     ("activation_function", {"activation_function": "rely"}),
     ("train_omega", {"variant": "pre_ln", "train_omega": True}),
     ("train_omega", {"variant": "deepnorm", "train_omega": True}),
+    ("released_init", {"variant": "t_fixup", "released_init": True}),
+    ("encoder_layers", {"variant": "t_fixup", "encoder_layers": 0}),
     ("encoder_layers", {"variant": "dlcl_pre_ln", "encoder_layers": 0}),
     ("decoder_layers", {"variant": "dlcl_post_ln", "decoder_layers": 0}),
     ("encoder_layers", {"variant": "admin", "encoder_layers": 0}),

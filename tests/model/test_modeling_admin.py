@@ -77,7 +77,8 @@ def uniform_bound(weight: torch.Tensor, gain: float) -> float:
 
 def test_embeddings(fresh):
     weight, pad = fresh.model.shared.weight, fresh.config.pad_token_id
-    assert weight[:pad].std().item() == pytest.approx(64**-0.5, rel=0.02)
+    scale = (9 * 3) ** (-1 / 4) if fresh.config.variant == "t_fixup" else 1.0
+    assert weight[:pad].std().item() == pytest.approx(scale * 64**-0.5, rel=0.02)
     assert not weight[pad].any()
     assert fresh.lm_head.weight is weight
 
@@ -94,6 +95,10 @@ def test_linear_layers(fresh):
             assert module.weight.std().item() == pytest.approx(expected, rel=0.05), name
         else:
             gain = 2**-0.5 if name.endswith(("q_proj", "k_proj", "v_proj")) else 1.0
+            if fresh.config.variant == "ds_init":
+                gain /= math.sqrt(int(name.split(".")[3]) + 1)
+            if fresh.config.variant == "t_fixup" and not name.endswith(("q_proj", "k_proj")):
+                gain = 0.67 * 3 ** (-1 / 4) if "encoder.layers" in name else (9 * 2) ** (-1 / 4)
             bound = uniform_bound(module.weight, gain)
             assert 0.99 * bound < module.weight.abs().max() <= bound, name
             assert module.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
@@ -103,7 +108,8 @@ def test_norms(fresh):
     norms = [module for module in fresh.modules() if isinstance(module, nn.LayerNorm)]
     final = 2 * fresh.config.normalizes_before
     history = 5 * fresh.config.has_history
-    assert len(norms) == 3 * 2 + 2 * 3 + final + history
+    blocks = 0 if fresh.config.variant in ("rezero", "t_fixup") else 3 * 2 + 2 * 3
+    assert len(norms) == blocks + final + history
     for norm in norms:
         assert norm.eps == 1e-5
         assert (norm.weight == 1).all() and not norm.bias.any()
@@ -356,7 +362,7 @@ def test_post_ln_equals_stock_marian(tiny_model, batch):
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])  # the others have layers of these kinds
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln", "b2t", "rezero"])  # the others have such layers
 def test_layers_compile_without_graph_breaks(tiny_model, variant, training):
     torch.compiler.reset()
     model = tiny_model(variant=variant).train(training)

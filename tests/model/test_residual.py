@@ -5,7 +5,16 @@ import torch
 from torch.nn.functional import layer_norm
 
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.model.residual import PostNorm, PreNorm, ScaledPostNorm, residual_block
+from admin_nmt.model.residual import (
+    BottomToTop,
+    PostNorm,
+    PreNorm,
+    Residual,
+    ReZero,
+    ScaledPostNorm,
+    ScaledPreNorm,
+    residual_block,
+)
 from admin_nmt.model.sublayers import omega_keys, sublayer_names
 
 BLOCKS = {
@@ -15,15 +24,21 @@ BLOCKS = {
     "dlcl_pre_ln": PreNorm,
     "dlcl_post_ln": PostNorm,
     "deepnorm": ScaledPostNorm,
+    "b2t": BottomToTop,
+    "ds_init": PostNorm,
+    "rezero": ReZero,
+    "t_fixup": Residual,
+    "ln_scaling": ScaledPreNorm,
 }
+LAST = (2, "ffn")  # the last sublayer of the third layer, where all variants differ
 
 
 @pytest.fixture
 def block(tiny_config):
     """Builds the block of a variant, with random gain, bias and ω."""
 
-    def build(variant: str, **fields) -> PostNorm:
-        block = residual_block(tiny_config(variant=variant, **fields), "encoder")
+    def build(variant: str, **fields) -> Residual:
+        block = residual_block(tiny_config(variant=variant, **fields), "encoder", *LAST)
         for tensor in (*block.parameters(), *block.buffers()):
             tensor.data.normal_(1, 0.5)
         return block
@@ -33,23 +48,33 @@ def block(tiny_config):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_has_its_block(tiny_config, variant):
-    assert type(residual_block(tiny_config(variant=variant), "decoder")) is BLOCKS[variant]
+    assert type(residual_block(tiny_config(variant=variant), "decoder", *LAST)) is BLOCKS[variant]
 
 
-@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])
+@pytest.mark.parametrize("sublayer", ["self_attn", "encoder_attn"])
+def test_b2t_adds_the_input_of_the_layer_in_its_last_sublayer_alone(tiny_config, sublayer):
+    assert type(residual_block(tiny_config(variant="b2t"), "decoder", 2, sublayer)) is PostNorm
+
+
+@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln", "b2t", "ds_init", "rezero", "t_fixup", "ln_scaling"])
 def test_equation(block, variant):
     block = block(variant)
-    x, gain, bias = torch.randn(3, 5, 16), block.layer_norm.weight, block.layer_norm.bias
+    x, common = torch.randn(2, 3, 5, 16)
 
     def norm(y: torch.Tensor) -> torch.Tensor:
-        return layer_norm(y, (16,), gain, bias, 1e-5)
+        return layer_norm(y, (16,), block.layer_norm.weight, block.layer_norm.bias, 1e-5)
 
     expected = {
         "post_ln": lambda: norm(x + x.sin()),
         "admin": lambda: norm(block.omega * x + x.sin()),
         "pre_ln": lambda: x + norm(x).sin(),
+        "b2t": lambda: norm(common + x + x.sin()),
+        "ds_init": lambda: norm(x + x.sin()),
+        "rezero": lambda: x + common * x.sin(),
+        "t_fixup": lambda: x + x.sin(),
+        "ln_scaling": lambda: x + (norm(x) / 3**0.5).sin(),
     }
-    torch.testing.assert_close(block(x, torch.sin), expected[variant]())
+    torch.testing.assert_close(block(x, torch.sin, common), expected[variant]())
 
 
 @pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])
@@ -59,13 +84,13 @@ def test_dropout_falls_on_the_sublayer_alone(block, variant):
     if variant == "admin":
         block.omega.fill_(1)
     x = torch.full((40, 16), 3.0)
-    y = block.train()(x, torch.ones_like)
+    y = block.train()(x, torch.ones_like, x)
     assert y.unique().tolist() == [3.0, 5.0]
 
 
 def test_omega_starts_at_its_closed_form(tiny_config):
     config = tiny_config(variant="admin", encoder_layers=60, decoder_layers=12)
-    encoder, decoder = residual_block(config, "encoder"), residual_block(config, "decoder")
+    encoder, decoder = residual_block(config, "encoder", *LAST), residual_block(config, "decoder", *LAST)
     torch.testing.assert_close(encoder.omega, torch.full((16,), 4.922), atol=6e-4, rtol=0)
     torch.testing.assert_close(decoder.omega, torch.full((16,), 3.041), atol=6e-4, rtol=0)
 
@@ -74,15 +99,16 @@ def test_omega_is_constant_unless_trained(block):
     constant, trained = block("admin"), block("admin", train_omega=True)
     for omega in (constant, trained):
         assert "omega" in omega.state_dict()
-        omega(torch.randn(2, 16), torch.tanh).square().sum().backward()
+        x = torch.randn(2, 16)
+        omega(x, torch.tanh, x).square().sum().backward()
     assert "omega" not in dict(constant.named_parameters())
     assert trained.omega.grad.abs().min() > 0
 
 
 def test_skip_connection_keeps_its_type_beside_half_precision(block):
     x = torch.randn(2, 16)
-    for variant in ("admin", "pre_ln", "post_ln"):
-        assert block(variant)(x, lambda y: y.bfloat16()).dtype == torch.float32
+    for variant in BLOCKS:
+        assert block(variant)(x, lambda y: y.bfloat16(), torch.ones(1)).dtype == torch.float32
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -114,7 +140,7 @@ def test_sublayers_are_listed_as_they_run(tiny_model, batch, variant):
             ran.append((block, x, args[1](x)))
             return ran[-1][2]
 
-        return args[0], f
+        return args[0], f, args[2]
 
     for sublayer in sublayers:
         sublayer.block.register_forward_pre_hook(observe)

@@ -59,6 +59,35 @@ def test_pre_norm(new_model, batch):
         torch.testing.assert_close(beta[name].square(), expected)
 
 
+@pytest.mark.parametrize("variant", ["t_fixup", "rezero"])
+def test_without_layernorm(tiny_model, batch, variant):
+    """As with pre-LN the variances of the branches add up, those of ReZero after α."""
+    model = tiny_model(variant=variant)
+    deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
+    for name in STACKS:
+        variances = torch.tensor(deviations[name], dtype=torch.float64).square()
+        expected = torch.stack([row / row.sum() for row in variances.expand(len(variances), -1).tril()])[1:]
+        torch.testing.assert_close(beta[name].square(), expected)
+    if variant == "rezero":
+        model.model.encoder.layers[1].common.alpha.data.mul_(2)
+        assert branch_deviations(model, batch)["encoder"][3] == pytest.approx(2 * deviations["encoder"][3])
+
+
+def test_b2t_adds_the_input_of_the_layer_once_more(new_model, batch):
+    """LN(x_in + x + f): on coefficients, (c_in + c + f) / |c_in + c + f| at the end of each layer."""
+    model = new_model(variant="b2t")
+    deviations, beta = branch_deviations(model, batch)["encoder"], dependencies(model, batch)["encoder"]
+    branches = torch.diag(torch.tensor(deviations, dtype=torch.float64))
+    x, rows = branches[0], []
+    for layer in range(3):
+        inner = x + branches[2 * layer + 1]
+        inner = inner / inner.norm()
+        x = x + inner + branches[2 * layer + 2]
+        x = x / x.norm()
+        rows += [inner, x]
+    torch.testing.assert_close(beta, torch.stack(rows))
+
+
 def test_branch_deviations_ignore_padding(new_model, batch):
     """The embedding's deviation is that of the tokens alone, also where the padding holds something else."""
     model = new_model(variant="post_ln")
@@ -129,13 +158,14 @@ def test_growth_with_depth(new_model, batch):
 
 def test_the_command_writes_what_it_promises(tmp_path):
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --seed 1"
-    variants = " ".join(f"--variant {name}" for name in ("post_ln", "pre_ln", *ADMINS))
+    variants = " ".join(f"--variant {name}" for name in ("post_ln", "pre_ln", "b2t", "rezero", *ADMINS))
     options = f"analyse-depth --output {tmp_path} {variants} {sizes}"
     result = CliRunner().invoke(app, options.split(), catch_exceptions=False)
     assert result.exit_code == 0
     assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}
     assert (tmp_path / "table.md").read_text() == result.stdout
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert "| rezero | 0 | – | 0 | – | 0 | – |" in result.stdout  # nothing reaches a branch before the first update
     own = {row["variant"]: row["own"]["encoder"] for row in rows if row["encoder_layers"] == 2}
     # ω² = n = 4 of unit variance beside a branch of b: b/(4 + b); without ω it is b/(1 + b).
     ratio = {name: share[0] / (1 - share[0]) for name, share in own.items()}

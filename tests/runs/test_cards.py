@@ -265,8 +265,17 @@ def test_variants(make_run, variant):
         assert "trust_remote_code" not in text and "2.5e-06" in text
     text = render_card(run, run / "final")
     assert "trust_remote_code=True" in text and f"`{variant}`" in text
-    paper = {"admin": "2008.07772", "deepnorm": "2203.00555", "post_ln": "1706.03762"}.get(variant, "1906.01787")
-    assert f"arxiv.org/abs/{paper}" in text
+    paper = {
+        "admin": "2008.07772",
+        "deepnorm": "2203.00555",
+        "post_ln": "1706.03762",
+        "b2t": "2206.00330",
+        "ds_init": "1908.11365",
+        "rezero": "2003.04887",
+        "t_fixup": "layer6ai-labs/T-Fixup",
+        "ln_scaling": "2502.05795",
+    }.get(variant, "1906.01787")
+    assert paper in text and re.search(r"parameters,\n.* \(\w+ et al\. \d{4}\), trained from scratch", text)
 
 
 def test_content(make_run):

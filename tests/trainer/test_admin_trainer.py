@@ -443,7 +443,9 @@ def test_a_gradient_scaler_may_overflow_but_not_for_ever():
     assert verdicts == [False] * (len(norms) - 1) + [True]
 
 
-@pytest.mark.parametrize("fields", [{"train_omega": True}, {"variant": "dlcl_pre_ln"}, {"variant": "dlcl_post_ln"}])
+@pytest.mark.parametrize(
+    "fields", [{"train_omega": True}, *({"variant": v} for v in ("dlcl_pre_ln", "dlcl_post_ln", "rezero"))]
+)
 def test_weight_decay_acts_on_matrices_alone(new_model, arguments, fields):
     model = new_model(**fields)
     decayed, spared = AdminTrainer(model, arguments(weight_decay=0.1)).create_optimizer().param_groups

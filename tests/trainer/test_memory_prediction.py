@@ -52,6 +52,7 @@ def assert_predicted(case: Case) -> None:
         Case("plain", small(2, 1, 300, width=32), shape=SHAPE),
         Case("checkpointed", small(3, 1, 300, 32), {"activation_checkpointing": True}, SHAPE),
         Case("DLCL", small(2, 1, 300, 32, variant="dlcl_pre_ln"), {"optimizer": "adam"}, SHAPE, "eager"),
+        Case("ReZero", small(2, 1, 300, 32, variant="rezero"), {"optimizer": "adam"}, SHAPE, "eager"),
     ],
     ids=lambda case: case.name,
 )
