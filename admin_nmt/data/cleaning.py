@@ -37,24 +37,24 @@ class CleaningOptions:
     whitespace words before tokenisation. For a language written without spaces set `max_ratio` to None.
 
     Where the vocabulary is that of subword-nmt (`tokenizer.kind`), all filters see Moses' tokens instead of raw text.
-    Moses' clean-corpus-n itself is `ratio_slack: 0, max_word_length: 1000, drop_copies: false, drop_duplicates: false,
+    Moses' clean-corpus-n itself is `ratio_slack: 0, longest_word: 1000, drop_copies: false, drop_duplicates: false,
     drop_held_out: null`, and `max_ratio: 9` where a script gives it no `-ratio`.
 
     Attributes:
         normalize: `clean_corpora` first rewrites the text as Moses' normalize-punctuation and remove-non-printing-char
             do; fairseq's preparation does so to training text alone. Byte-level BPE does not need it. `clean` itself
             ignores this field.
-        count: what `max_words` and `max_ratio` count: `words`, between spaces, or `subwords`, the pieces of subword-nmt,
-            which is then learnt of the text before the cleaning (fairseq's prepare-wmt14en2fr.sh).
         max_words: longest side allowed, in whitespace words; None for no limit.
         max_ratio: drop when longer > max_ratio * shorter + ratio_slack, in whitespace words; None to keep all.
         ratio_slack: words; 0 is Moses' bare ratio, of which 1.5 drops every pair of 1 and 2 words, and 888 of
             Multi30k's 29,000 good En-De pairs; with 5 it drops 7, most of them damaged.
-        max_word_length: drop as over-long when a word, or piece, has more characters than this; None for no limit.
         drop_copies: drop pairs whose two sides are identical.
         drop_duplicates: keep only the first of identical pairs.
         drop_held_out: drop training pairs whose source ("source") or whose source and target ("pair") stand in the
             validation or test data; None to keep them.
+        count: what `max_words` and `max_ratio` count: `words`, between spaces, or `subwords`, pieces of subword-nmt,
+            which is then learnt of the text before the cleaning, as in fairseq's prepare-wmt14en2fr.sh.
+        longest_word: drop as over-long when a word, or piece, has more characters than this; None for no limit.
     """
 
     normalize: bool = False
@@ -65,7 +65,7 @@ class CleaningOptions:
     drop_duplicates: bool = True
     drop_held_out: str | None = "source"
     count: str = "words"
-    max_word_length: int | None = None
+    longest_word: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_words is not None and self.max_words < 1:
@@ -74,8 +74,8 @@ class CleaningOptions:
             raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
         if self.ratio_slack < 0:
             raise ValueError(f"ratio_slack is {self.ratio_slack}: give 0 or more")
-        if self.max_word_length is not None and self.max_word_length < 1:
-            raise ValueError(f"max_word_length is {self.max_word_length}: give at least 1, or null for no limit")
+        if self.longest_word is not None and self.longest_word < 1:
+            raise ValueError(f"longest_word is {self.longest_word}: give at least 1, or null for no limit")
         if self.count not in ("words", "subwords"):
             raise ValueError(f"count is {self.count!r}: give words or subwords")
         if self.drop_held_out not in ("source", "pair", None):
@@ -109,7 +109,9 @@ def clean(
         The kept pairs in their order, and the counts: `total`, one for each of `FILTERS` in order, `kept`.
     """
     held_out_keys = _held_out_keys(held_out, options.drop_held_out)
-    key = Hasher.hash([dataset._fingerprint, _facts(options), sorted(held_out_keys), *([] if codes is None else [codes])])
+    key = Hasher.hash(
+        [dataset._fingerprint, _facts(options), sorted(held_out_keys), *([] if codes is None else [codes])]
+    )
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
     judge = partial(_judge, options=options, held_out=held_out_keys, codes=codes)
     judged = map_shards(dataset, judge, _JUDGED, folder, fingerprint=key, num_proc=num_proc, desc="cleaning")
@@ -121,7 +123,7 @@ def clean(
 
 def _facts(options: CleaningOptions) -> dict[str, Any]:
     """The options, later ones where they are set: a cache that was made without them keeps its name."""
-    later = {"count": "words", "max_word_length": None}
+    later = {"count": "words", "longest_word": None}
     return {name: value for name, value in asdict(options).items() if name not in later or value != later[name]}
 
 
@@ -176,7 +178,7 @@ def _verdict(
         return _EMPTY
     if options.max_words is not None and longer > options.max_words:
         return _OVER_LONG
-    if options.max_word_length is not None and max(map(len, chain(*words))) > options.max_word_length:
+    if options.longest_word is not None and max(map(len, chain(*words))) > options.longest_word:
         return _OVER_LONG
     if options.max_ratio is not None and longer > options.max_ratio * shorter + options.ratio_slack:
         return _RATIO

@@ -1,4 +1,4 @@
-"""Rewriting of training text with Moses' rules: normalised punctuation, plain text of tokenised files, Moses' tokens."""
+"""Rewriting of training text with Moses' rules: normalised punctuation, plain text of tokenised files, tokens."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,8 @@ Rule = Callable[[str], str]
 def normalizer(language: str) -> Rule:
     """Moses' normalize-punctuation.perl and then remove-non-printing-char.perl, as fairseq's preparation runs them.
 
-    Two lines in a thousand differ from theirs, which [`Moses`] does not: `."` at the end of a German or French line stays
-    as it is, and removed characters leave no space.
+    A few lines in ten thousand differ from theirs, as those of [`Moses`] do not: `."` at the end of a German or French
+    line stays as it is, and removed characters leave no space.
     """
     rule: Rule = MosesPunctNormalizer(lang=language, post_remove_control_chars=True, perl_parity=True).normalize
     return rule
@@ -98,9 +98,7 @@ def count_words(
     key = Hasher.hash(["words", dataset._fingerprint, list(sides)])
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"counted-{key}"
     function = partial(_count, sides=tuple(sides))
-    counted = map_shards(
-        dataset, function, COUNTED, folder, fingerprint=key, num_proc=num_proc, desc="counting words"
-    )
+    counted = map_shards(dataset, function, COUNTED, folder, fingerprint=key, num_proc=num_proc, desc="counting words")
     total: Counter[str] = Counter()
     for batch in counted.data.to_batches():
         for word, count in zip(*(batch.column(name).to_pylist() for name in COUNTED), strict=True):

@@ -241,7 +241,7 @@ def _made_once(cache: Path, kind: str, inputs: Any) -> Iterator[tuple[Path, bool
 class SubwordVocabulary:
     """As the papers' scripts: Moses' tokens of all text, subword-nmt's codes, and fairseq's dictionary of the pieces.
 
-    The codes are learnt of the training text before the cleaning if that counts subwords, else after it, as in fairseq's
+    The codes are learnt of the training text before the cleaning if that counts subwords, else after it, as in their
     scripts; the dictionary is that of the cleaned text.
     """
 
@@ -263,6 +263,7 @@ class SubwordVocabulary:
 
     def learn(self, training: Sequence[Corpus]) -> list[BpeCodes]:
         """The codes of source and target, kept by what they were learnt of."""
+        assert self.section.merges is not None  # the recipe was checked
         inputs = [[corpus.pairs._fingerprint for corpus in training], self.section.merges, self.section.joint]
         with _made_once(self.cache, "codes", inputs) as (folder, whole):
             if not whole:
@@ -285,7 +286,10 @@ class SubwordVocabulary:
         if not self.codes:
             self.learn(training)
         tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
-        made_of = [[corpus.pairs._fingerprint for corpus in training], [sha256(code).hexdigest() for code in self.codes]]
+        made_of = [
+            [corpus.pairs._fingerprint for corpus in training],
+            [sha256(code).hexdigest() for code in self.codes],
+        ]
         settings = [self.section.most, self.section.threshold, tags, self.moses, self.languages]
         with _made_once(self.cache, "tokenizer", [*made_of, *settings]) as (folder, whole):
             if not whole:
@@ -308,8 +312,6 @@ class SubwordVocabulary:
             write_dictionary(entries := path.with_suffix(".dict"), [*filled(known, number), *tags], counts)
             moses = self.moses | {"source": self.languages[side], "target": self.languages[1]}
             tokenizers.append(
-                FairseqTokenizer(
-                    str(entries), str(path), moses=moses, marian_ids=True, extra_special_tokens=list(tags)
-                )
+                FairseqTokenizer(str(entries), str(path), moses=moses, marian_ids=True, extra_special_tokens=list(tags))
             )
         return tokenizers

@@ -308,8 +308,8 @@ class Recipe(Section):
             raise ValueError("data.cleaning.count: subwords needs tokenizer.kind: subword_nmt; give words, or set that")
         if cleaning.normalize and self.tokenizer.normalize_punctuation:
             raise ValueError(
-                "data.cleaning.normalize is for training text alone, tokenizer.normalize_punctuation for all; leave one "
-                "out"
+                "data.cleaning.normalize is for training text alone, tokenizer.normalize_punctuation for all text; "
+                "leave one out"
             )
         if new and self.model.from_pretrained is not None:
             raise ValueError(

@@ -1,8 +1,8 @@
 """Moses' scripts on one sentence at a time: sacremoses, where it differs from them corrected."""
 
 import re
+from unicodedata import category
 
-import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 
@@ -64,7 +64,8 @@ class Normalizer:
         self.punctuation = MosesPunctNormalizer(lang=language, perl_parity=True)
 
     def __call__(self, text: str) -> str:
-        return str(regex.sub(r"\p{C}", " ", self.punctuation.normalize(f"{text}\n")))
+        text = str(self.punctuation.normalize(f"{text}\n"))
+        return text if text.isprintable() else "".join(" " if category(c)[0] == "C" else c for c in text)
 
 
 class FastTokenizer(MosesTokenizer):

@@ -44,8 +44,8 @@ def count_pieces(words: Mapping[str, int], codes: BpeCodes) -> Counter[str]:
 def dictionary(pieces: Mapping[str, int], size: int | None = None, threshold: int | None = None) -> list[str]:
     """The symbols of the dict.txt that fairseq-preprocess makes of a text with these pieces, without special ones.
 
-    The most frequent come first, of equally frequent ones that which sorts first; made-up words fill the dictionary, with
-    its four special symbols, to a multiple of 8.
+    The most frequent come first, of equally frequent ones that which sorts first. Made-up words fill the dictionary,
+    with its four special symbols, to a multiple of 8.
 
     Args:
         size: `--nwordssrc`: most symbols, special ones included; None for no limit.

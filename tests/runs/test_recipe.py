@@ -287,8 +287,8 @@ def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
 
 def test_a_recipe_of_another_version_is_compared_all_the_same(recipe_file):
     now = load_recipe(recipe_file).as_dict()
-    earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"kind": "bpe"}}
+    earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"style": "bpe"}}
     assert differences(earlier, now, ["seed"]) == {
-        "tokenizer.kind": ("bpe", None),
+        "tokenizer.style": ("bpe", None),
         "tokenizer.vocab_size": (8000, 400),
     }
