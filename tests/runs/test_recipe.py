@@ -119,7 +119,7 @@ WRONG = [
         "unknown field data.train[1].sauce; did you mean data.train[1].source?",
     ),
     ("data.valid", CORPUS | {"upsample": 2}, "unknown field data.valid.upsample; known are columns, name, "),
-    ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are drop_copies, "),
+    ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are count, drop_copies, "),
     # types
     ("output_dir", 3, "output_dir holds 3 where text belongs"),
     ("data", "corpus.tsv", "data holds 'corpus.tsv' where fields with values belong"),
