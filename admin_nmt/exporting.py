@@ -58,7 +58,7 @@ its scores are not stated here.
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 name = "{name}"  # the path of this folder, or its name on the Hub
-tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModelForSeq2SeqLM.from_pretrained(name)
+tokenizer, model = AutoTokenizer.from_pretrained(name{code}), AutoModelForSeq2SeqLM.from_pretrained(name)
 batch = tokenizer(["A sentence to translate."], return_tensors="pt")
 print({decoder}.batch_decode(model.generate(**batch, num_beams=5), skip_special_tokens=True))
 ```
@@ -195,9 +195,9 @@ def export_standard(
         error = check_same_outputs(model, reloaded)
         facts = {"variant": model.config.variant, "max_logit_error": error}
         (temporary / "export.json").write_text(json.dumps(facts))
-        decoder = "tokenizer"
+        decoder, code = "tokenizer", ", trust_remote_code=True" if tokenizer._auto_class else ""
         if target_tokenizer not in (None, tokenizer):
-            decoder = 'AutoTokenizer.from_pretrained(name, subfolder="target_tokenizer")'
+            decoder = f'AutoTokenizer.from_pretrained(name, subfolder="target_tokenizer"{code})'
         card = CARD.format(
             name=Path(folder).name,
             kind=type(stock).__name__,
@@ -205,6 +205,7 @@ def export_standard(
             variant=facts["variant"],
             error=error,
             decoder=decoder,
+            code=code,
         )
         (temporary / "README.md").write_text(card, encoding="utf-8")
     reloaded.name_or_path = reloaded.config.name_or_path = str(folder)

@@ -5,10 +5,11 @@ Only training data is cleaned; evaluation data is never touched. A pair is count
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 
+from ..tokenization.bpe_codes import BpeCodes
 from .arrow_cache import map_shards, write_arrow, write_unless_whole
 
 FILTERS = ("empty side", "over-long", "length ratio", "copy", "duplicate", "held out")
@@ -34,6 +36,10 @@ class CleaningOptions:
     The defaults are those of the WMT'14 preparation of fairseq (1-250, ratio 1.5; Moses' clean-corpus-n), counted in
     whitespace words before tokenisation. For a language written without spaces set `max_ratio` to None.
 
+    Where the vocabulary is that of subword-nmt (`tokenizer.kind`), all filters see Moses' tokens instead of raw text.
+    Moses' clean-corpus-n itself is `ratio_slack: 0, longest_word: 1000, drop_copies: false, drop_duplicates: false,
+    drop_held_out: null`, and `max_ratio: 9` where a script gives it no `-ratio`.
+
     Attributes:
         normalize: `clean_corpora` first rewrites the text as Moses' normalize-punctuation and remove-non-printing-char
             do; fairseq's preparation does so to training text alone. Byte-level BPE does not need it. `clean` itself
@@ -46,6 +52,9 @@ class CleaningOptions:
         drop_duplicates: keep only the first of identical pairs.
         drop_held_out: drop training pairs whose source ("source") or whose source and target ("pair") stand in the
             validation or test data; None to keep them.
+        count: what `max_words` and `max_ratio` count: `words`, between spaces, or `subwords`, pieces of subword-nmt,
+            which is then learnt of the text before the cleaning, as in fairseq's prepare-wmt14en2fr.sh.
+        longest_word: drop as over-long when a word, or piece, has more characters than this; None for no limit.
     """
 
     normalize: bool = False
@@ -55,6 +64,8 @@ class CleaningOptions:
     drop_copies: bool = True
     drop_duplicates: bool = True
     drop_held_out: str | None = "source"
+    count: str = "words"
+    longest_word: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_words is not None and self.max_words < 1:
@@ -63,6 +74,10 @@ class CleaningOptions:
             raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
         if self.ratio_slack < 0:
             raise ValueError(f"ratio_slack is {self.ratio_slack}: give 0 or more")
+        if self.longest_word is not None and self.longest_word < 1:
+            raise ValueError(f"longest_word is {self.longest_word}: give at least 1, or null for no limit")
+        if self.count not in ("words", "subwords"):
+            raise ValueError(f"count is {self.count!r}: give words or subwords")
         if self.drop_held_out not in ("source", "pair", None):
             raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair or null")
 
@@ -72,6 +87,7 @@ def clean(
     options: CleaningOptions,
     held_out: Dataset | None = None,
     *,
+    codes: Sequence[BpeCodes] | None = None,
     cache_dir: str | Path | None = None,
     num_proc: int | None = None,
 ) -> tuple[Dataset, dict[str, int]]:
@@ -85,6 +101,7 @@ def clean(
         dataset: at least one pair, in columns `source` and `target`.
         options: what to drop.
         held_out: validation and test pairs, with the same columns.
+        codes: of source and target, to count `subwords`.
         cache_dir: where the verdicts go; None for the cache of `datasets`.
         num_proc: number of worker processes; None for one a core.
 
@@ -92,14 +109,22 @@ def clean(
         The kept pairs in their order, and the counts: `total`, one for each of `FILTERS` in order, `kept`.
     """
     held_out_keys = _held_out_keys(held_out, options.drop_held_out)
-    key = Hasher.hash([dataset._fingerprint, asdict(options), sorted(held_out_keys)])
+    key = Hasher.hash(
+        [dataset._fingerprint, _facts(options), sorted(held_out_keys), *([] if codes is None else [codes])]
+    )
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
-    judge = partial(_judge, options=options, held_out=held_out_keys)
+    judge = partial(_judge, options=options, held_out=held_out_keys, codes=codes)
     judged = map_shards(dataset, judge, _JUDGED, folder, fingerprint=key, num_proc=num_proc, desc="cleaning")
     kept = folder / "kept.arrow"
     write_unless_whole(kept, folder / "lock", lambda: _write_kept(kept, dataset, _verdicts(judged, options)))
     indices = MemoryMappedTable.from_file(str(kept))
     return Dataset(dataset.data, indices_table=indices, fingerprint=key), json.loads(indices.schema.metadata[b"counts"])
+
+
+def _facts(options: CleaningOptions) -> dict[str, Any]:
+    """The options, later ones where they are set: a cache that was made without them keeps its name."""
+    later = {"count": "words", "longest_word": None}
+    return {name: value for name, value in asdict(options).items() if name not in later or value != later[name]}
 
 
 def _write_kept(path: Path, dataset: Dataset, verdicts: np.ndarray[Any, Any]) -> None:
@@ -128,19 +153,32 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return "\n".join(f"{name:<{width}} {count:>12,} {count / total:>8.2%}" for name, count in counts.items())
 
 
-def _judge(batch: Mapping[str, list[str]], options: CleaningOptions, held_out: set[int]) -> dict[str, list[int]]:
+def _judge(
+    batch: Mapping[str, list[str]],
+    options: CleaningOptions,
+    held_out: set[int],
+    codes: Sequence[BpeCodes] | None,
+) -> dict[str, list[int]]:
     pairs = [(source.strip(), target.strip()) for source, target in zip(batch["source"], batch["target"], strict=True)]
+    split = [str.split, str.split] if codes is None else [side.segment for side in codes]
     return {
-        "verdict": [_verdict(source, target, options, held_out) for source, target in pairs],
+        "verdict": [
+            _verdict(source, target, (split[0](source), split[1](target)), options, held_out)
+            for source, target in pairs
+        ],
         "key": [_pair_key(source, target) for source, target in pairs],
     }
 
 
-def _verdict(source: str, target: str, options: CleaningOptions, held_out: set[int]) -> int:
-    shorter, longer = sorted((len(source.split()), len(target.split())))
+def _verdict(
+    source: str, target: str, words: tuple[list[str], list[str]], options: CleaningOptions, held_out: set[int]
+) -> int:
+    shorter, longer = sorted(map(len, words))
     if not shorter:
         return _EMPTY
     if options.max_words is not None and longer > options.max_words:
+        return _OVER_LONG
+    if options.longest_word is not None and max(map(len, chain(*words))) > options.longest_word:
         return _OVER_LONG
     if options.max_ratio is not None and longer > options.max_ratio * shorter + options.ratio_slack:
         return _RATIO

@@ -3,7 +3,7 @@
 No step holds a corpus in memory, and each is cached under a key of its inputs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
+from ..tokenization.bpe_codes import BpeCodes
 from .cleaning import CleaningOptions, clean, format_counts
 from .mixing import Corpus, Treatment
 from .parallel_text import is_pipe, load_parallel, own_files
@@ -107,6 +108,8 @@ def clean_corpora(
     cleaning: CleaningOptions,
     languages: Sequence[str],
     *,
+    moses: Mapping[str, bool] | None = None,
+    learn: Callable[[Sequence[Corpus]], Sequence[BpeCodes]] | None = None,
     cache_dir: str | Path | None = None,
     num_proc: int | None = None,
 ) -> tuple[list[Corpus], dict[str, int]]:
@@ -116,6 +119,9 @@ def clean_corpora(
         training: what `read_corpora` gave, and so `evaluation`, whose pairs are dropped from it.
         cleaning: the section `data.cleaning`.
         languages: two-letter codes of source and target, for Moses.
+        moses: the text becomes tokens, by these settings of [`Moses`], before it is cleaned; None to leave it text.
+        learn: gives the codes of source and target with which the cleaning counts subwords, of all that there is to
+            clean; needed where `cleaning.count` says so.
         cache_dir: where the Arrow files go; None for the cache of `datasets`.
         num_proc: worker processes; None for one a core.
 
@@ -124,16 +130,23 @@ def clean_corpora(
     """
     options: dict[str, Any] = {"cache_dir": cache_dir, "num_proc": num_proc}
     held_out = concatenate_datasets(list(evaluation.values())) if evaluation else None
-    if held_out is not None and cleaning.normalize:  # to find its sentences in text that was rewritten, and as they are
-        held_out = concatenate_datasets([held_out, rewrite(held_out, ["normalize"], languages, **options)])
-    cleaned, total = [], dict[str, int]()
+    normalize = ["normalize"] * (cleaning.normalize and moses is None)  # Moses' tokens are of normalised text
+    if held_out is not None and normalize:  # to find its sentences in text that was rewritten, and as they are
+        held_out = concatenate_datasets([held_out, rewrite(held_out, normalize, languages, **options)])
+    if held_out is not None and moses is not None and cleaning.drop_held_out is not None:
+        held_out = rewrite(held_out, [], languages, moses=moses, **options)
+    rewritten = []
     for corpus in training:
         if looks_segmented(corpus.pairs) and not corpus.treatment.detokenize:
             raise ValueError(
                 f"{corpus.treatment.where}: its text went through BPE ('@@ '); give raw text, or set detokenize: true"
             )
-        rules = ["detokenize"] * corpus.treatment.detokenize + ["normalize"] * cleaning.normalize
-        pairs, counts = clean(rewrite(corpus.pairs, rules, languages, **options), cleaning, held_out, **options)
+        rules = ["detokenize"] * corpus.treatment.detokenize + normalize
+        rewritten.append(replace(corpus, pairs=rewrite(corpus.pairs, rules, languages, moses=moses, **options)))
+    codes = None if learn is None else learn(rewritten)
+    cleaned, total = [], dict[str, int]()
+    for corpus in rewritten:
+        pairs, counts = clean(corpus.pairs, cleaning, held_out, codes=codes, **options)
         if not counts["kept"]:
             raise ValueError(
                 f"cleaning dropped every pair of {corpus.treatment.where}: relax data.cleaning\n{format_counts(counts)}"

@@ -162,7 +162,7 @@ def model_config(recipe: Recipe, prepared: Prepared | None = None) -> AdminConfi
         source, target = tokenizers
         sizes, joint = {"vocab_size": len(source), "decoder_vocab_size": len(target)}, source is target
     else:
-        sizes, joint = {"vocab_size": recipe.tokenizer.vocab_size}, recipe.tokenizer.joint
+        sizes, joint = {"vocab_size": recipe.tokenizer.expected}, recipe.tokenizer.joint
     return AdminConfig(**sizes, **{"share_encoder_decoder_embeddings": joint} | fields)
 
 
@@ -171,7 +171,7 @@ def vocabulary(recipe: Recipe, prepared: Prepared | None = None) -> str:
     config = model_config(recipe, prepared)
     sizes = dict.fromkeys([config.vocab_size, config.decoder_vocab_size or config.vocab_size])
     absent = recipe.tokenizer.path is not None and find_tokenizers(recipe, prepared) is None
-    guessed = absent and recipe.model.from_pretrained is None
+    guessed = (absent or (prepared is None and recipe.tokenizer.most is None)) and recipe.model.from_pretrained is None
     return "/".join(f"{size:,}" for size in sizes) + (" (assumed)" if guessed else "")
 
 

@@ -115,6 +115,7 @@ def render_card(run: Path, folder: Path, repo_id: str | None = None, results: Ma
         unfolded=unfolded,
         refused=escaped(refused) if refused else None,
         joint=config.share_encoder_decoder_embeddings or _is_joint(facts["recipe"]),
+        prepared=_is_prepared(facts["recipe"]),
         source=source,
         target=target,
         corpus=escaped(corpus) if corpus else None,
@@ -204,7 +205,12 @@ def _metadata(facts: RequiredFacts, author: Mapping[str, str], repo_id: str, unf
         pipeline_tag="translation",
         datasets=[author["dataset_type"]] if author.get("dataset_type") else None,
         metrics=list(METRICS),
-        tags=["admin_nmt", model["variant"], *["deep-transformer"] * deep, *["custom_code"] * unfolded],
+        tags=[
+            "admin_nmt",
+            model["variant"],
+            *["deep-transformer"] * deep,
+            *["custom_code"] * (unfolded or _is_prepared(facts["recipe"])),
+        ],
         model_name=repo_id.split("/")[-1],
         eval_results=results,
     )
@@ -222,6 +228,11 @@ def _is_joint(recipe: RequiredFacts) -> bool:
     """
     given = "path" in recipe["tokenizer"] or "from_pretrained" in recipe["model"]
     return bool(recipe["tokenizer"].get("joint", TokenizerSection().joint and not given))
+
+
+def _is_prepared(recipe: RequiredFacts) -> bool:
+    """Whether the text was prepared as the papers', by a tokenizer whose code comes with the model."""
+    return bool(recipe["tokenizer"].get("kind") == "subword_nmt")
 
 
 def _corpus(recipe: RequiredFacts, author: Mapping[str, str]) -> str | None:

@@ -1,12 +1,14 @@
 """From a recipe to tokenised data: reading, cleaning, vocabulary, tokenising, each step cached."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
@@ -20,12 +22,16 @@ from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET
 from ..data.phrasebook import BUILTIN_CORPORA
+from ..data.rewriting import count_words
 from ..data.tokenizing import tokenize
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, read_config
 from ..model.configuration_admin import AdminConfig
+from ..tokenization.bpe_codes import BpeCodes
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
+from ..tokenization.fairseq_tokenizer import FairseqTokenizer
+from ..tokenization.subword_training import count_pieces, dictionary, filled, learn_codes, write_dictionary
 from .recipe import Recipe
 
 Watch = Callable[[str], AbstractContextManager["Step"]]
@@ -116,16 +122,19 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         with watch("reading") as step:
             training, evaluation = read_corpora(spec, valid_every=recipe.data.valid_every, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
+        vocabulary = (SubwordVocabulary if recipe.tokenizer.kind == "subword_nmt" else ByteVocabulary)(recipe, options)
         with watch("cleaning") as step:
-            training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **options)
+            how = options | vocabulary.cleaning(cleaning)
+            training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **how)
             step.pairs = counts["total"]
         print_once(format_counts(counts))
         with watch("vocabulary") as step:
-            source, target = _tokenizers(recipe, training, cache)
+            source, target = vocabulary.tokenizers(training)
             step.pairs = counts["kept"]
         with watch("tokenising") as step:
             ids = options | {"max_length": recipe.data.max_length, "keep_text": False}
-            train = [tokenize(c.pairs, source, target, tag=c.treatment.tag, **ids) for c in training]
+            sides = vocabulary.of_cleaned(source, target)
+            train = [tokenize(c.pairs, *sides, tag=c.treatment.tag, **ids) for c in training]
             data = {"train": mix(train, [corpus.treatment.upsample for corpus in training])}
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
@@ -137,8 +146,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
 
 def _size(recipe: Recipe, size: int) -> str:
     """The size of the vocabulary, and that more was wanted of a new one."""
-    wanted, existing = recipe.tokenizer.vocab_size, recipe.tokenizer.path or recipe.model.from_pretrained
-    if existing or size >= wanted:
+    wanted, existing = recipe.tokenizer.most, recipe.tokenizer.path or recipe.model.from_pretrained
+    if existing or wanted is None or size >= wanted:
         return f"{size}"
     return f"{size}, all that the text yields of tokenizer.vocab_size {wanted}"
 
@@ -170,6 +179,25 @@ def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
     }
 
 
+class ByteVocabulary:
+    """Byte-level BPE of the cleaned text, or tokenizers that exist."""
+
+    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
+        self.recipe, self.cache = recipe, options["cache_dir"]
+
+    def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
+        """What `clean_corpora` has to know of the vocabulary."""
+        return {}
+
+    def of_cleaned(self, source: Any, target: Any) -> tuple[Any, Any]:
+        """Tokenizers of the text that cleaning leaves, with the ids of those of raw text."""
+        return source, target
+
+    def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
+        """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
+        return _tokenizers(self.recipe, training, self.cache)
+
+
 def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
     """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     start = recipe.model.from_pretrained
@@ -183,10 +211,8 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
         return tagged, tagged if target is source else with_tags(target, tags)  # which both end with <pad>
     vocab_size, joint = recipe.tokenizer.vocab_size, recipe.tokenizer.joint
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
-    folder = cache / f"tokenizer-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
-    with FileLock(folder.with_suffix(".lock")):
-        if not folder_is_whole(folder):
-            discard(folder)
+    with _made_once(cache, "tokenizer", inputs) as (folder, whole):
+        if not whole:
             sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
             texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
             tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
@@ -199,3 +225,93 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
                 save_tokenizers(temporary, *tokenizers)
                 write_checksums(temporary)
         return load_tokenizers(folder)  # before anyone else may replace it
+
+
+@contextmanager
+def _made_once(cache: Path, kind: str, inputs: Any) -> Iterator[tuple[Path, bool]]:
+    """A folder of the cache named after what is made of these inputs, and whether it is whole; others wait for it."""
+    folder = cache / f"{kind}-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
+    with FileLock(folder.with_suffix(".lock")):
+        whole = folder_is_whole(folder)
+        if not whole:
+            discard(folder)
+        yield folder, whole
+
+
+class SubwordVocabulary:
+    """As the papers' scripts: Moses' tokens of all text, subword-nmt's codes, and fairseq's dictionary of the pieces.
+
+    The codes are learnt of the training text before the cleaning if that counts subwords, else after it, as in their
+    scripts; the dictionary is that of the cleaned text.
+    """
+
+    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
+        section = recipe.tokenizer
+        self.section, self.languages, self.options = section, recipe.languages, dict(options)
+        self.cache: Path = options["cache_dir"]
+        self.moses = {name: getattr(section, name) for name in ("normalize_punctuation", "aggressive_hyphens")}
+        self.moses["split_final_dots"] = section.split_final_dots
+        self.sides = [["source", "target"]] if section.joint else [["source"], ["target"]]
+        self.codes: list[bytes] = []  # of each vocabulary, once they are learnt
+
+    def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
+        training = self.moses | {"normalize_punctuation": options.normalize or self.section.normalize_punctuation}
+        return {"moses": training, "learn": self.learn if options.count == "subwords" else None}
+
+    def of_cleaned(self, source: Any, target: Any) -> tuple[Any, Any]:
+        return source.of_words(), target.of_words()
+
+    def learn(self, training: Sequence[Corpus]) -> list[BpeCodes]:
+        """The codes of source and target, kept by what they were learnt of."""
+        assert self.section.merges is not None  # the recipe was checked
+        inputs = [[corpus.pairs._fingerprint for corpus in training], self.section.merges, self.section.joint]
+        with _made_once(self.cache, "codes", inputs) as (folder, whole):
+            if not whole:
+                with new_folder(folder) as temporary:
+                    for number, sides in enumerate(self.sides):
+                        learn_codes(self._words(training, sides), self.section.merges, temporary / f"{number}.txt")
+                    write_checksums(temporary)
+            paths = [folder / f"{number}.txt" for number in range(len(self.sides))]
+            self.codes = [path.read_bytes() for path in paths]
+            codes = [BpeCodes(path) for path in paths]
+        return [codes[0], codes[-1]]
+
+    def _words(self, training: Sequence[Corpus], sides: Sequence[str]) -> Counter[str]:
+        """How often each token stands in these sides of all corpora."""
+        counts = [count_words(corpus.pairs, sides, **self.options) for corpus in training]
+        return sum(counts[1:], counts[0])
+
+    def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
+        """Those of raw text, kept by what they were made of; both the same where the vocabulary is joint."""
+        if not self.codes:
+            self.learn(training)
+        tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
+        made_of = [
+            [corpus.pairs._fingerprint for corpus in training],
+            [sha256(code).hexdigest() for code in self.codes],
+        ]
+        settings = [self.section.most, self.section.threshold, tags, self.moses, self.languages]
+        with _made_once(self.cache, "tokenizer", [*made_of, *settings]) as (folder, whole):
+            if not whole:
+                with new_folder(folder) as temporary, TemporaryDirectory() as parts:
+                    save_tokenizers(temporary, *self._make(training, tags, Path(parts)))
+                    write_checksums(temporary)
+            return load_tokenizers(folder)
+
+    def _make(self, training: Sequence[Corpus], tags: list[str], folder: Path) -> list[FairseqTokenizer]:
+        """The tokenizers, of files in a folder."""
+        pieces, symbols, paths = [], [], [folder / f"{number}.txt" for number in range(len(self.sides))]
+        for path, codes, sides in zip(paths, self.codes, self.sides, strict=True):
+            path.write_bytes(codes)
+            pieces.append(count_pieces(self._words(training, sides), BpeCodes(path)))
+            symbols.append(dictionary(pieces[-1], self.section.most, self.section.threshold))
+        # As many ids as fairseq has: a made-up word has the place of <s>, and fills up the smaller of two vocabularies.
+        number = max(map(len, symbols)) + 1
+        tokenizers = []
+        for side, (path, counts, known) in enumerate(zip(paths, pieces, symbols, strict=True)):
+            write_dictionary(entries := path.with_suffix(".dict"), [*filled(known, number), *tags], counts)
+            moses = self.moses | {"source": self.languages[side], "target": self.languages[1]}
+            tokenizers.append(
+                FairseqTokenizer(str(entries), str(path), moses=moses, marian_ids=True, extra_special_tokens=list(tags))
+            )
+        return tokenizers

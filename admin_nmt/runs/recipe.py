@@ -6,7 +6,7 @@ defaults are read from there; a section written out below holds what the run its
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from huggingface_hub.errors import StrictDataclassError
 from pydantic import Field, field_validator, model_validator
@@ -107,17 +107,56 @@ class DataSection(Section):
 
 
 class TokenizerSection(Section):
-    """The vocabularies.
+    """The vocabularies, and with `subword_nmt` the preparation of the text as the papers' scripts do it.
 
     Args:
-        vocab_size: tokens of a new byte-level BPE.
+        kind: `byte_bpe`, a byte-level BPE of raw text, or `subword_nmt`: Moses' tokens, of which subword-nmt learns BPE
+            and fairseq-preprocess makes the dictionary. The models of both take raw text and give raw text.
+        vocab_size: tokens of a new byte-level BPE; with `subword_nmt` at most so many, as fairseq-preprocess's
+            `--nwordssrc`, and all pieces of the text if it is left out.
         joint: whether a new one serves both languages.
         path: folder of tokenizers to take instead.
+        merges: with `subword_nmt`: `learn-bpe -s`.
+        threshold: with `subword_nmt`: pieces that are rarer in the training text are unknown; fairseq-preprocess's
+            `--thresholdsrc`.
+        normalize_punctuation: with `subword_nmt`: normalize-punctuation.perl and remove-non-printing-char.perl come
+            first, for training text and all other (`data.cleaning.normalize: true` instead: for training text alone).
+        aggressive_hyphens: with `subword_nmt`: tokenizer.perl's `-a`, which splits `a-b` into `a @-@ b`.
+        split_final_dots: with `subword_nmt`: the full stop of a last word such as `etc.` is a token, as tokenizer.perl
+            has it since November 2018; false for text that was tokenised before.
     """
 
+    kind: Literal["byte_bpe", "subword_nmt"] = "byte_bpe"
     vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY)
     joint: bool = True
     path: str | None = None
+    merges: int | None = Field(default=None, ge=1)
+    threshold: int | None = Field(default=None, ge=1)
+    normalize_punctuation: bool = False
+    aggressive_hyphens: bool = False
+    split_final_dots: bool = True
+
+    @property
+    def most(self) -> int | None:
+        """The size that a new vocabulary must not exceed."""
+        return self.vocab_size if self.kind == "byte_bpe" or "vocab_size" in self.given() else None
+
+    @property
+    def expected(self) -> int:
+        """About the size of the vocabulary, before there is one: merges make most of the pieces."""
+        return self.most or self.merges or self.vocab_size
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        own = {"merges", "threshold", "normalize_punctuation", "aggressive_hyphens", "split_final_dots"}
+        for name in self.given():
+            if self.kind == "byte_bpe" and name in own:
+                raise FieldError(f"{name} belongs to kind: subword_nmt; set that, or leave {name} out")
+        if self.kind == "subword_nmt" and self.path is not None:
+            raise FieldError("kind: subword_nmt makes a new vocabulary, and path names one that exists; leave one out")
+        if self.kind == "subword_nmt" and self.merges is None:
+            raise FieldError("kind: subword_nmt needs merges, such as merges: 32000")
+        return self
 
 
 class ModelSection(_Model):
@@ -259,6 +298,25 @@ class Recipe(Section):
             except ValueError as error:
                 raise ValueError(f"holds {codes!r}: {error}") from error
         return codes
+
+    @model_validator(mode="after")
+    def _check_preparation(self) -> Self:
+        """Whether the sections data, tokenizer and model agree on what is made of the text."""
+        cleaning = self.data.cleaning or CleaningSection()
+        new = self.tokenizer.kind == "subword_nmt"
+        if cleaning.count == "subwords" and not new:
+            raise ValueError("data.cleaning.count: subwords needs tokenizer.kind: subword_nmt; give words, or set that")
+        if cleaning.normalize and self.tokenizer.normalize_punctuation:
+            raise ValueError(
+                "data.cleaning.normalize is for training text alone, tokenizer.normalize_punctuation for all text; "
+                "leave one out"
+            )
+        if new and self.model.from_pretrained is not None:
+            raise ValueError(
+                "tokenizer.kind: subword_nmt makes a new vocabulary, and the model of model.from_pretrained has one; "
+                "leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_selection(self) -> Self:

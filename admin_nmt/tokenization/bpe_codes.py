@@ -3,9 +3,11 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 CONTINUED = "@@"  # marks a piece that is not the last of its word
 END = "</w>"
+CACHED = 1_000_000  # words; a corpus of 40 million pairs has ten times as many
 
 
 class BpeCodes:
@@ -35,12 +37,18 @@ class BpeCodes:
                     raise ValueError(f"{path}, line {number}: {line!r} is not a merge, which is two pieces and a space")
         self.cache: dict[str, list[str]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the cache: a worker process, or a key of a cache of files, depends on the merges alone."""
+        return self.__dict__ | {"cache": {}}
+
     def segment(self, sentence: str) -> list[str]:
         """The pieces of a sentence whose words are separated by spaces, with `@@` where a word goes on."""
         return [piece for word in sentence.strip("\r\n ").split(" ") if word for piece in self._cached(word)]
 
     def _cached(self, word: str) -> list[str]:
         if word not in self.cache:
+            if len(self.cache) >= CACHED:
+                self.cache.clear()
             self.cache[word] = self._segment_word(word)
         return self.cache[word]
 

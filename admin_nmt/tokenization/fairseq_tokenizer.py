@@ -1,14 +1,17 @@
-"""The tokenizer of a fairseq checkpoint: Moses where it was used, subword-nmt's BPE, and the ids of a dict.txt."""
+"""The tokenizer of fairseq's preparation: Moses where it was used, subword-nmt's BPE, and the ids of a dict.txt.
 
-import shutil
+Imported checkpoints have it, and models that are trained on text prepared so.
+"""
+
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from transformers import PreTrainedTokenizer
 
 from .bpe_codes import CONTINUED, BpeCodes
+from .moses import Moses
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIAL = (BOS, PAD, EOS, UNK)
@@ -52,10 +55,12 @@ class FairseqTokenizer(PreTrainedTokenizer):
     Args:
         dictionary_file: dict.txt.
         codes_file: the codes of subword-nmt.
-        moses: what was done to the text before BPE, nothing if None: `source` and `target` are the two-letter codes of
-            the languages of the text that is encoded and decoded; `normalize_punctuation` (default False),
-            `aggressive_hyphens` (`-a`, default False) and `escape` (`&apos;`, default True) as in Moses' scripts.
+        moses: what was done to the text before BPE, nothing if None: the arguments of [`Moses`]. `source` and `target`
+            are the two-letter codes of the languages of the text that is encoded and decoded; what is given as
+            `text_target` is in the target's.
         lowercase: lower-case the text, after Moses.
+        marian_ids: `</s>` 0, `<unk>` 1, the symbols of dict.txt, and `<pad>` last, as our models and stock Marian have
+            them; else `<s>`, `<pad>`, `</s>`, `<unk>` and the symbols, as fairseq does.
 
     Raises:
         ValueError: a file is damaged, or `moses` has an unknown language or key.
@@ -71,16 +76,21 @@ class FairseqTokenizer(PreTrainedTokenizer):
         *,
         moses: Mapping[str, Any] | None = None,
         lowercase: bool = False,
+        marian_ids: bool = False,
         **kwargs: Any,
     ) -> None:
         self.files = (dictionary_file, codes_file)
+        self.contents = [Path(file).read_bytes() for file in self.files]  # to save, when the files may be gone
         self.symbols = read_dictionary(dictionary_file)
+        if marian_ids:
+            self.symbols = [EOS, UNK, *self.symbols[len(SPECIAL) :], PAD]
         self.ids = {symbol: index for index, symbol in enumerate(self.symbols)}
         self.codes = BpeCodes(codes_file)
         self.words = Moses(**moses) if moses else None
         self.lowercase = lowercase
+        self.of_target = False
         defaults = {
-            "bos_token": BOS,
+            "bos_token": None if marian_ids else BOS,
             "pad_token": PAD,
             "eos_token": EOS,
             "unk_token": UNK,
@@ -90,7 +100,8 @@ class FairseqTokenizer(PreTrainedTokenizer):
             "split_special_tokens": True,  # "</s>" inside a text is four characters, not the end of the sentence
             "clean_up_tokenization_spaces": False,
         }
-        super().__init__(moses=dict(moses) if moses else None, lowercase=lowercase, **defaults | kwargs)
+        settings = {"moses": dict(moses) if moses else None, "lowercase": lowercase, "marian_ids": marian_ids}
+        super().__init__(**settings, **defaults | kwargs)
 
     @property
     def vocab_size(self) -> int:
@@ -106,9 +117,21 @@ class FairseqTokenizer(PreTrainedTokenizer):
         codes = {"ranks": self.codes.ranks, "separate_end": self.codes.separate_end}
         return {"symbols": self.symbols, **codes, **{name: self.init_kwargs[name] for name in ("moses", "lowercase")}}
 
+    def of_words(self) -> Self:
+        """The same for text that is Moses' tokens already."""
+        other = copy(self)
+        other.words, other.init_kwargs = None, self.init_kwargs | {"moses": None}
+        return other
+
+    def _switch_to_input_mode(self) -> None:
+        self.of_target = False
+
+    def _switch_to_target_mode(self) -> None:
+        self.of_target = True
+
     def _tokenize(self, text: str, **kwargs: Any) -> list[str]:
         if self.words:
-            text = self.words.tokenize(text)
+            text = self.words.tokenize(text, self.of_target)
         if self.lowercase:
             text = text.lower()
         # BPE splits at spaces only, fairseq at whatever is white: a tab is a letter to one, a separator to the other.
@@ -135,42 +158,9 @@ class FairseqTokenizer(PreTrainedTokenizer):
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str, ...]:
         prefix = f"{filename_prefix}-" if filename_prefix else ""
         targets = [Path(save_directory, prefix + name) for name in self.vocab_files_names.values()]
-        for source, target in zip(self.files, targets, strict=True):
-            if not target.exists() or not target.samefile(source):
-                shutil.copyfile(source, target)
+        for target, content in zip(targets, self.contents, strict=True):
+            target.write_bytes(content)
         return tuple(map(str, targets))
-
-
-class Moses:
-    """Moses' scripts on one sentence at a time; see [`FairseqTokenizer`] for the settings."""
-
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        normalize_punctuation: bool = False,
-        aggressive_hyphens: bool = False,
-        escape: bool = True,
-    ) -> None:
-        self.normalizer = MosesPunctNormalizer(lang=source) if normalize_punctuation else None
-        self.tokenizer = MosesTokenizer(lang=source)
-        self.detokenizer = MosesDetokenizer(lang=target)
-        self.aggressive_hyphens = aggressive_hyphens
-        self.escape = escape
-
-    def tokenize(self, text: str) -> str:
-        """Moses tokens, separated by spaces."""
-        if self.normalizer:
-            text = self.normalizer.normalize(text)
-        return str(
-            self.tokenizer.tokenize(
-                text, aggressive_dash_splits=self.aggressive_hyphens, return_str=True, escape=self.escape
-            )
-        )
-
-    def detokenize(self, text: str) -> str:
-        """Plain text of Moses tokens."""
-        return str(self.detokenizer.detokenize(text.split(), unescape=self.escape))
 
 
 FairseqTokenizer.register_for_auto_class("AutoTokenizer")

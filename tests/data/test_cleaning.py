@@ -5,7 +5,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.data import arrow_cache
+from admin_nmt.data import arrow_cache, cleaning
 from admin_nmt.data.cleaning import FILTERS, CleaningOptions, clean, format_counts
 
 SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
@@ -27,6 +27,23 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
         yield
+
+
+def test_fields_that_came_later_leave_the_names_of_old_caches():
+    """Unless they are set."""
+    old = {"normalize", "max_words", "max_ratio", "ratio_slack", "drop_copies", "drop_duplicates", "drop_held_out"}
+    assert set(cleaning._facts(CleaningOptions())) == old
+    assert set(cleaning._facts(CleaningOptions(count="subwords", longest_word=9))) == {
+        *old,
+        "count",
+        "longest_word",
+    }
+
+
+def test_pairs_with_a_long_word_are_over_long():
+    pairs = [("a bc", "d e"), ("a bcd", "d e"), ("a b", "def e")]
+    kept, counts = clean(dataset(pairs), CleaningOptions(longest_word=2))
+    assert pairs_of(kept) == pairs[:1] and counts["over-long"] == 2
 
 
 def dataset(pairs) -> Dataset:

@@ -24,10 +24,24 @@ VD_DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.
 LAST_10 = {"save": "epoch", "average": 10, "always": True, "bleu": "liu2020"}  # TC, DN: their eval scripts
 LAST_5 = {"save": "epoch", "average": 5, "always": True, "bleu": "wang2019"}  # DL 4.1; DLc
 EN_DE = {"beam": 4, "length_penalty": 0.6}  # TC eval_wmt_en-de.sh; DLc
-EN_FR = {"valid_every": 1333, "max_ratio": 1.5, "ratio_slack": 0, "max_words": 250, "vocab_size": 44512}
 NO_FILTER = {"drop_copies": False, "drop_duplicates": False, "drop_held_out": None}  # no preparation script has one
-EN_DE_TEXT = {"max_words": 80, "max_ratio": None, "vocab_size": 32768} | NO_FILTER  # TC pre-process/wmt14en-de.sh
-EN_FR_TEXT = EN_FR | NO_FILTER  # TC pre-process/wmt14en-fr.sh, after fairseq's prepare-wmt14en2fr.sh
+MOSES_CLEAN = NO_FILTER | {"ratio_slack": 0, "longest_word": 1000}  # clean-corpus-n.perl
+UP_TO_80 = MOSES_CLEAN | {"max_words": 80, "max_ratio": 9, "count": "words"}  # without -ratio: its default
+SUBWORD = {"kind": "subword_nmt", "threshold": None, "split_final_dots": True}
+NORMALISED = SUBWORD | {"normalize_punctuation": True, "aggressive_hyphens": True}
+# TC pre-process/wmt14en-de.sh; SN: --nwordssrc
+EN_DE_TEXT = UP_TO_80 | NORMALISED | {"merges": 32_764, "vocab_size": 32_768}
+EN_FR_TEXT = (  # TC pre-process/wmt14en-fr.sh, after fairseq's prepare-wmt14en2fr.sh
+    MOSES_CLEAN | NORMALISED
+    | {"valid_every": 1333, "max_ratio": 1.5, "max_words": 250, "count": "subwords"}
+    | {"merges": 40_000, "vocab_size": 44_512}
+)  # fmt: skip
+# google/seq2seq bin/data/wmt16_en_de.sh (tokenizer.perl -q -l, clean 1 80, bpe.32000); DLc runs/prepare-wmt-en2de.sh
+GOOGLE_TEXT = (
+    UP_TO_80 | SUBWORD
+    | {"normalize_punctuation": False, "aggressive_hyphens": False, "split_final_dots": False}
+    | {"merges": 32_000, "threshold": 5}
+)  # fmt: skip
 
 VD_EN_DE = (  # VD footnote 8; SN: 16 batches accumulated
     VD_SIZE | VD_RUN | VD_DROPOUT | LAST_10 | EN_DE | EN_DE_TEXT
@@ -40,7 +54,7 @@ VD_EN_FR = (  # VD footnote 8; SN; DN nmt_eval/eval_enfr.sh
 TC_EN_DE = {"tokens": 32_768, "lr": 1e-3, "warmup": 8000, "epochs": 100}  # TC wmt14_en-de.md
 TC_EN_FR = {"beam": 5, "length_penalty": 0.8, "lr": 7e-4, "warmup": 8000}  # TC wmt14_en-fr.md, eval_wmt_en-fr.sh
 
-DL_ALL = LAST_5 | EN_DE | EN_DE_TEXT | {"dropout": 0.1}
+DL_ALL = LAST_5 | EN_DE | GOOGLE_TEXT | {"dropout": 0.1}
 PRE_LN = DL_RUN | {"beta2": 0.997, "attention_dropout": 0.1, "activation_dropout": 0.1}  # DL 4.2; DLc
 POST_LN = DL_RUN | {"attention_dropout": 0.0, "activation_dropout": 0.0}  # DL 4.2; DLc dlcl_transformer.py
 DEEP = VD_SIZE | {"tokens": 65_536, "lr": 2e-3, "warmup": 16_000, "updates": 50_000}  # DL 4.2
@@ -129,7 +143,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "bleu": evaluation.published_bleu,
         "beam": evaluation.num_beams,
         "length_penalty": evaluation.length_penalty,
-        "vocab_size": recipe.tokenizer.vocab_size,
+        **{name: getattr(recipe.tokenizer, name) for name in type(recipe.tokenizer).model_fields},
         "valid_every": recipe.data.valid_every,
         **{name: getattr(recipe.data.cleaning, name) for name in type(recipe.data.cleaning).model_fields},
     }

@@ -119,7 +119,7 @@ WRONG = [
         "unknown field data.train[1].sauce; did you mean data.train[1].source?",
     ),
     ("data.valid", CORPUS | {"upsample": 2}, "unknown field data.valid.upsample; known are columns, name, "),
-    ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are drop_copies, "),
+    ("data.cleaning.max_length", 3, "unknown field data.cleaning.max_length; known are count, drop_copies, "),
     # types
     ("output_dir", 3, "output_dir holds 3 where text belongs"),
     ("data", "corpus.tsv", "data holds 'corpus.tsv' where fields with values belong"),
@@ -287,8 +287,8 @@ def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
 
 def test_a_recipe_of_another_version_is_compared_all_the_same(recipe_file):
     now = load_recipe(recipe_file).as_dict()
-    earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"kind": "bpe"}}
+    earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"style": "bpe"}}
     assert differences(earlier, now, ["seed"]) == {
-        "tokenizer.kind": ("bpe", None),
+        "tokenizer.style": ("bpe", None),
         "tokenizer.vocab_size": (8000, 400),
     }
