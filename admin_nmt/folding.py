@@ -33,7 +33,7 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
     Raises:
         FoldingError: for DLCL and pre-LN, for a non-uniform ω of a first sublayer and for |ω| < 1e-3.
     """
-    if config.has_history:
+    if config.has_history or config.is_transparent:
         raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
     if config.normalizes_before:
         raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")

@@ -9,6 +9,7 @@ from transformers.utils import TransformersKwargs
 
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
+from .dlcl import memory
 from .dropout import Dropout
 from .omega import deepnorm_beta
 from .residual import Sublayer, residual_block
@@ -70,6 +71,7 @@ class AdminDecoderLayer(AdminLayer):
         super().__init__(config, "decoder", layer_idx)
         self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
         self.encoder_attn_residual = residual_block(config, "decoder")
+        self.memory = memory(config, layer_idx)
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
         return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
@@ -88,6 +90,6 @@ class AdminDecoderLayer(AdminLayer):
             hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0]
         )
         x = self.encoder_attn_residual(
-            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0]
+            x, lambda x: self.encoder_attn(x, self.memory(encoder_hidden_states), encoder_attention_mask, **kwargs)[0]
         )
         return self.ffn_residual(x, self.feed_forward)
