@@ -131,6 +131,7 @@ def test_two_vocabularies(model, tokenizer, tmp_path):
         ({"pad_token_id": 1}, "pad_token_id"),
         ({"vocab_size": 99}, "vocab_size is 99"),
         ({"variant": "dlcl_pre_ln"}, "dlcl_pre_ln"),
+        ({"variant": "transparent_pre_ln"}, "'transparent_pre_ln' cannot be folded: share the model as it is"),
     ],
 )
 def test_refused_with_a_reason(tiny_model, tokenizer, tmp_path, fields, message):

@@ -172,7 +172,7 @@ class LayerHistory(nn.Module):
         """Where W may differ from 0, bool of shape [L+1, L+1].
 
         Row l sums y_l, y_{l−k}, y_{l−2k}, … for the dilation k if l is a multiple of the period, else it takes y_l
-        alone (Pagliardini et al. 2024, section 3). With 1 and 1 it is the lower triangle.
+        alone (Pagliardini et al. 2024, section 3.2). With 1 and 1 it is the lower triangle.
         """
         row = torch.arange(self.layers + 1)
         back = row[:, None] - row
@@ -183,7 +183,7 @@ class LayerHistory(nn.Module):
         return torch.arange(self.layers + 1)[:, None] % self.period == 0
 
     def learned_entries(self) -> Tensor:
-        """What is trained of W, bool of shape [L+1, L+1]: DenseFormer has no weight for the embedding's own row."""
+        """What is trained of W, bool of shape [L+1, L+1]: DenseFormer has L(L+3)/2, none for row 0."""
         learned = self.summed() & self.on_period()
         learned[0] &= self.kind != "identity"
         return learned

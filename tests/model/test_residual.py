@@ -15,6 +15,8 @@ BLOCKS = {
     "dlcl_pre_ln": PreNorm,
     "dlcl_post_ln": PostNorm,
     "deepnorm": ScaledPostNorm,
+    "transparent_post_ln": PostNorm,
+    "transparent_pre_ln": PreNorm,
 }
 
 

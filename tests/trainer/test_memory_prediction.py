@@ -52,6 +52,7 @@ def assert_predicted(case: Case) -> None:
         Case("plain", small(2, 1, 300, width=32), shape=SHAPE),
         Case("checkpointed", small(3, 1, 300, 32), {"activation_checkpointing": True}, SHAPE),
         Case("DLCL", small(2, 1, 300, 32, variant="dlcl_pre_ln"), {"optimizer": "adam"}, SHAPE, "eager"),
+        Case("transparent", small(3, 2, 300, 32, variant="transparent_post_ln"), shape=SHAPE),
     ],
     ids=lambda case: case.name,
 )
