@@ -140,7 +140,9 @@ def test_omega_near_zero_is_refused(tiny_model, entry):
         fold_omega(model)
 
 
-@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "transparent_post_ln", "transparent_pre_ln", "pre_ln"])
+@pytest.mark.parametrize(
+    "variant", ["dlcl_pre_ln", "dlcl_post_ln", "transparent_post_ln", "transparent_pre_ln", "pre_ln"]
+)
 def test_other_variants_are_refused_by_name(tiny_model, variant):
     with pytest.raises(FoldingError, match=variant):
         fold_omega(tiny_model(variant=variant))

@@ -18,7 +18,8 @@ class AdminConfig(PreTrainedConfig):
     """Configuration of [`AdminModel`] and [`AdminForConditionalGeneration`].
 
     The fields that `MarianConfig` also has carry its names and mean the same. Token ids follow Marian's layout: `</s>`
-    is 0 and `<pad>`, the last id, also starts the decoder. The other fields:
+    is 0 and `<pad>`, the last id of the vocabulary, or of the smaller one of two, also starts the decoder. Encoder and
+    decoder have one width, d_model; their feed-forward layers and heads are apart. The other fields:
 
     Args:
         variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`.
@@ -29,8 +30,8 @@ class AdminConfig(PreTrainedConfig):
         omega_profiled: whether ω was measured already; set by [`profile_omega`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
             sublayer of each stack, which must stay uniform for folding.
-        dlcl_weights: `learned` from the row average, learned from the `identity` (DenseFormer, Pagliardini et al. 2024),
-            or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
+        dlcl_weights: `learned` from the row average; learned from the `identity`, as DenseFormer's are (Pagliardini et
+            al. 2024); or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
         dlcl_normalize_history: whether DLCL applies its LayerNorms; DenseFormer has none.
         dlcl_dilation: a sum over the history takes every k-th output, counted from the latest (DenseFormer's k).
         dlcl_period: only every p-th layer's output is replaced by a sum (DenseFormer's p).
@@ -90,7 +91,7 @@ class AdminConfig(PreTrainedConfig):
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.pad_token_id is None:
-            self.pad_token_id = self.decoder_vocab_size - 1
+            self.pad_token_id = min(self.vocab_size, self.decoder_vocab_size) - 1
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id
         super().__post_init__(**kwargs)
@@ -131,8 +132,8 @@ class AdminConfig(PreTrainedConfig):
 
     def validate_shapes(self) -> None:
         sizes = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
-        sizes += ("dlcl_dilation", "dlcl_period")
-        for field in (*sizes, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
+        steps = ("dlcl_dilation", "dlcl_period")
+        for field in (*sizes, *steps, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1, not {getattr(self, field)}")
         for field in ("encoder_attention_heads", "decoder_attention_heads"):

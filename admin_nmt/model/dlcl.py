@@ -86,9 +86,9 @@ class NoHistory(nn.Module):
 class TransparentAttention(NoHistory):
     """z_j = Σ_i s_ij h_i over the embedding and the outputs h_i of N encoder layers, with s_j = softmax(w_j).
 
-    Bapna et al. 2018, section 3: decoder layer j attends to z_j. The softmax starts uniform. Dropout falls on w, which
-    starts as 1/(N+1), as in their release (Lingvo's WeightedSumLayer). Pre-LN's final LayerNorm normalises each z_j, as
-    it does the sum of DLCL; Lingvo's pre-LN stack leaves them as they are.
+    Decoder layer j attends to z_j (Bapna et al. 2018). The softmax starts uniform; dropout falls on w, which starts as
+    1/(N+1), as in the authors' Lingvo (WeightedSumLayer). Pre-LN's final LayerNorm normalises each z_j, as it does the
+    sum of DLCL; the stack of Lingvo leaves them as they are.
     """
 
     def __init__(self, config: AdminConfig):
@@ -147,19 +147,19 @@ class LayerHistory(nn.Module):
         self.dilation, self.period = config.dlcl_dilation, config.dlcl_period
         is_learned = self.kind in ("learned", "identity")
         self.weight = nn.Parameter(self.initial_weight()) if is_learned else nn.Buffer(self.initial_weight())
-        # None where every entry is what its name says: all of W is learned, or nothing.
-        partly_learned = is_learned and (self.kind == "identity" or not self.dilation == self.period == 1)
-        self.learned = nn.Buffer(self.learned_entries(), persistent=False) if partly_learned else None
+        # Which entries are trained: None where all or none are.
+        in_part = is_learned and (self.kind == "identity" or not self.dilation == self.period == 1)
+        self.trained = nn.Buffer(self.trained_entries(), persistent=False) if in_part else None
         self.layer_norms = nn.ModuleList(
             nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.dlcl_normalize_history else nn.Identity()
             for _ in range(layers)
         )
 
     def initialize(self) -> None:
-        """Give W the value of a new model, and the entries that are learned, which no checkpoint holds, theirs."""
+        """Give W the value of a new model, and say again, as no checkpoint does, which of its entries are trained."""
         init.copy_(self.weight, self.initial_weight())
-        if self.learned is not None:
-            init.copy_(self.learned, self.learned_entries())
+        if self.trained is not None:
+            init.copy_(self.trained, self.trained_entries())
 
     def initial_weight(self) -> Tensor:
         """The matrix W of a new model, float32 of shape [L+1, L+1]."""
@@ -182,19 +182,18 @@ class LayerHistory(nn.Module):
         """The rows that are sums, bool of shape [L+1, 1]."""
         return torch.arange(self.layers + 1)[:, None] % self.period == 0
 
-    def learned_entries(self) -> Tensor:
-        """What is trained of W, bool of shape [L+1, L+1]: DenseFormer has L(L+3)/2, none for row 0."""
-        learned = self.summed() & self.on_period()
-        learned[0] &= self.kind != "identity"
-        return learned
+    def trained_entries(self) -> Tensor:
+        """Which entries of W are weights, bool of shape [L+1, L+1]; DenseFormer has L(L+3)/2, none of them in row 0."""
+        trained = self.summed() & self.on_period()
+        trained[0] &= self.kind != "identity"
+        return trained
 
     def current_weight(self) -> Tensor:
-        """W as this pass uses it: what is not learned is the identity's, and has no gradient."""
-        if self.learned is None:
+        """W as a pass uses it: entries that are not trained are the identity's, whatever is stored, and stay so."""
+        if self.trained is None:
             return self.weight
-        return torch.where(
-            self.learned, self.weight, torch.eye(self.layers + 1, dtype=self.weight.dtype, device=self.weight.device)
-        )
+        identity = torch.eye(self.layers + 1, dtype=self.weight.dtype, device=self.weight.device)
+        return torch.where(self.trained, self.weight, identity)
 
     def normalize(self, y: Tensor, row: int) -> Tensor:
         """Apply the LayerNorm of row `row` ≥ 1; row 0, the embedding, has none."""
@@ -252,12 +251,15 @@ def _sum_in_one_buffer(weight: Tensor) -> WeightedSum:
     return weighted_sum
 
 
-def encoder_history(config: AdminConfig) -> NoHistory | LayerHistory:
+History = NoHistory | LayerHistory
+
+
+def encoder_history(config: AdminConfig) -> History:
     """The encoder's: with transparent attention it ends in the memories of the decoder's layers."""
     return TransparentAttention(config) if config.is_transparent else layer_history(config, config.encoder_layers)
 
 
-def layer_history(config: AdminConfig, layers: int) -> NoHistory | LayerHistory:
+def layer_history(config: AdminConfig, layers: int) -> History:
     """The history that `config.variant` names, for a stack of `layers` layers."""
     if not config.has_history:
         return NoHistory()

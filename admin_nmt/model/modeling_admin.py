@@ -29,7 +29,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import AdminAttention
 from .configuration_admin import AdminConfig
-from .dlcl import encoder_history, layer_history
+from .dlcl import History, encoder_history, layer_history
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
@@ -117,7 +117,7 @@ class AdminPreTrainedModel(PreTrainedModel):
 class AdminStack(AdminPreTrainedModel):
     """What encoder and decoder share: embedding, layers joined by their history, final LayerNorm of pre-LN."""
 
-    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer], history: nn.Module):
+    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer], history: History):
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)

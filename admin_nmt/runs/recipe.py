@@ -110,14 +110,28 @@ class TokenizerSection(Section):
     """The vocabularies.
 
     Args:
-        vocab_size: tokens of a new byte-level BPE.
+        vocab_size: tokens of a new byte-level BPE; of that of the source, if there are two.
         joint: whether a new one serves both languages.
+        target_vocab_size: tokens of that of the target, if there are two; default: as many as the source's.
         path: folder of tokenizers to take instead.
     """
 
     vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY)
     joint: bool = True
+    target_vocab_size: int | None = Field(default=None, ge=SMALLEST_VOCABULARY)
     path: str | None = None
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """The field that gives the size of each new vocabulary, and the size: the joint one, or source and target."""
+        source = ("vocab_size", self.vocab_size)
+        target = ("target_vocab_size", self.target_vocab_size) if self.target_vocab_size is not None else source
+        return [source] if self.joint else [source, target]
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.target_vocab_size is not None and self.joint:
+            raise FieldError("target_vocab_size is that of a vocabulary of the target alone; set joint: false, too")
+        return self
 
 
 class ModelSection(_Model):

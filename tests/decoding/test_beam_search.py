@@ -56,8 +56,7 @@ def test_same_as_generate(tiny_model, sources, monkeypatch, options):
 
 @pytest.mark.parametrize(
     "variant",
-    ["post_ln", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm"]
-    + ["transparent_post_ln", "transparent_pre_ln"],
+    ["post_ln", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", "transparent_post_ln", "transparent_pre_ln"],
 )
 def test_every_variant(tiny_model, sources, monkeypatch, variant):
     model = tiny_model(vocab_size=VOCABULARY, variant=variant)

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model import dlcl
 from admin_nmt.model.dlcl import layer_history
 
 DENSEFORMER = {"dlcl_weights": "identity", "dlcl_normalize_history": False}
-CASES = json.loads(Path(__file__).with_name("denseformer.json").read_text())["cases"]  # its "source" says whose they are
+CASES = json.loads(Path(__file__).with_name("denseformer.json").read_text())[
+    "cases"
+]  # its "source" says whose they are
 PATTERNS = [(1, 1), (2, 1), (1, 2), (2, 3)]
 
 
@@ -76,7 +79,7 @@ def test_training_keeps_the_pattern(tiny_model, batch, weights, dilation, period
 @pytest.mark.parametrize("layers", [1, 6, 12])
 def test_number_of_weights_is_the_papers(tiny_config, layers):
     history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER), layers)
-    assert history.learned_entries().sum() == layers * (layers + 3) // 2
+    assert history.trained_entries().sum() == layers * (layers + 3) // 2
 
 
 def test_start_of_learned_rows_is_the_average_over_the_pattern(tiny_config):
@@ -84,6 +87,16 @@ def test_start_of_learned_rows_is_the_average_over_the_pattern(tiny_config):
     rows = layer_history(tiny_config(variant="dlcl_pre_ln", **fields), 4).weight.data
     expected = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [0, 0, 0, 1, 0], [1 / 3, 0, 1 / 3, 0, 1 / 3]]
     torch.testing.assert_close(rows, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("combination", ["_sum_in_one_buffer", "_plain_sum"])
+def test_what_is_stored_outside_the_pattern_is_not_read(tiny_config, monkeypatch, combination):
+    monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
+    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, dlcl_dilation=2, dlcl_period=2), 4)
+    history.weight.data[~history.trained_entries()] = 7.0
+    next_input, outputs = history.new_pass(), torch.randn(5, 3)
+    for y in outputs:
+        torch.testing.assert_close(next_input(y), y)
 
 
 def test_saved_and_loaded(tmp_path, tiny_model, batch):

@@ -273,7 +273,9 @@ def test_variants(make_run, variant):
 def test_denseformer_is_named_beside_dlcl(make_run):
     run = make_run(variant="dlcl_pre_ln", dlcl_weights="identity")
     text = render_card(run, run / "final")
-    assert "DLCL with pre-LN (Wang et al. 2019) that starts as DenseFormer does (Pagliardini et al. 2024), trained" in text
+    assert (
+        "DLCL with pre-LN (Wang et al. 2019) that starts as DenseFormer does (Pagliardini et al. 2024), trained" in text
+    )
     assert "arxiv.org/abs/1906.01787" in text and "arxiv.org/abs/2402.02622" in text
     run = make_run(run="plain", variant="pre_ln", dlcl_weights="identity")
     assert "DenseFormer" not in render_card(run, run / "final")

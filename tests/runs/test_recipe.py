@@ -153,6 +153,11 @@ WRONG = [
     ("training.learning_rate", -1, "training.learning_rate holds -1 where a number from 0 on belongs"),
     ("training.learning_rate", math.nan, "training.learning_rate holds nan where a finite number belongs"),
     ("training.adam_beta2", 1, "training.adam_beta2 holds 1 where a number below 1 belongs"),
+    (
+        "tokenizer.target_vocab_size",
+        300,
+        "tokenizer.target_vocab_size is that of a vocabulary of the target alone; set joint: false, too",
+    ),
     ("training.max_steps", -5, "training.max_steps is -5; give at least 1, or leave it out for num_train_epochs"),
     ("training.max_steps", 0, "training.max_steps is 0; give at least 1, or leave it out for num_train_epochs"),
     ("training.max_steps", None, "training.max_steps holds null where a whole number belongs"),
