@@ -42,6 +42,12 @@ WITHOUT_EFFECT = {
     "generation_max_length": "the length of a translation is limited by that of its source",
 }
 """Arguments of other trainers that this one does not look at."""
+ONE_WIDTH = {
+    f"{stack}_{width}": f"both stacks have one width, as in the stock classes: set model.d_model and {stack}_ffn_dim"
+    for stack in ("encoder", "decoder")
+    for width in ("d_model", "embed_dim")
+}
+"""A width for each stack, as in Wang et al.'s code, table 6: this model has none."""
 LIMITS = {
     **dict.fromkeys(
         ("gradient_accumulation_steps", "max_tokens", "profile_tokens", "eval_bleu_sentences"), Field(ge=1)
@@ -142,6 +148,7 @@ class ModelSection(_Model):
         from_pretrained: folder or repository of a model to start from.
     """
 
+    without_effect = ONE_WIDTH
     attn_implementation: str | None = None
     from_pretrained: str | None = None
 

@@ -108,6 +108,11 @@ WRONG = [
     ("model.layers", 3, "unknown field model.layers; did you mean model.encoder_layers?"),
     ("model.omega_profiled", True, "unknown field model.omega_profiled; did you mean model.omega_rule?"),
     ("model.problem_type", "x", "unknown field model.problem_type; known are activation_dropout, "),
+    (
+        "model.encoder_d_model",
+        1024,
+        "model.encoder_d_model has no effect; both stacks have one width, as in the stock classes: set model.d_model ",
+    ),
     ("training.max_tokns", 3, "unknown field training.max_tokns; did you mean training.max_tokens?"),
     ("training.output_dir", "x", "unknown field training.output_dir; known are "),
     ("evaluation.beams", 3, "unknown field evaluation.beams; did you mean evaluation.num_beams?"),
