@@ -83,13 +83,17 @@ def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTra
             "positions: stock classes have Marian's sinusoids and never score <pad>, unlike models of fairseq; share "
             "it as it is, to be loaded with trust_remote_code=True"
         )
-    if config.pad_token_id != config.decoder_vocab_size - 1 or config.decoder_start_token_id != config.pad_token_id:
+    last = min(config.vocab_size, config.decoder_vocab_size) - 1
+    if config.pad_token_id != last or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
     if config.variant not in PEGASUS:
         check_foldable(config, omega)
         return MarianMTModel
     if not config.share_encoder_decoder_embeddings:
-        raise ExportError("share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two")
+        raise ExportError(
+            "share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two; share it as it "
+            "is, to be loaded with trust_remote_code=True"
+        )
     return PegasusForConditionalGeneration
 
 

@@ -40,7 +40,7 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
         FoldingError: for DLCL, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a first sublayer and for
             |ω| < 1e-3.
     """
-    if config.has_history:
+    if config.has_history or config.is_transparent:
         raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
     if config.variant in NO_STANDARD_FORM:
         raise FoldingError(

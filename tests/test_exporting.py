@@ -11,8 +11,9 @@ from stock_worker import outputs, run_stock
 from toy import random_texts, toy_tokenizer
 from transformers import AutoTokenizer
 
-from admin_nmt import AdminForConditionalGeneration, exporting
+from admin_nmt import AdminForConditionalGeneration, Translator, exporting
 from admin_nmt.exporting import ExportError, check_same_outputs, export_standard, standard_model
+from admin_nmt.tokenization.byte_bpe import with_pad_at
 
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False}
 CASES = {
@@ -125,6 +126,18 @@ def test_two_vocabularies(model, tokenizer, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "stock" / "target_tokenizer").get_vocab() == target.get_vocab()
 
 
+@pytest.mark.parametrize(("source", "target"), [(300, 270), (270, 300)])
+def test_two_vocabularies_of_different_sizes(tiny_model, tmp_path, source, target):
+    """A stock Marian of both, whichever is larger: <pad> is the last id of the smaller one in both."""
+    pad = min(source, target) - 1
+    tokenizers = [with_pad_at(toy_tokenizer(seed, size), pad) for seed, size in ((0, source), (3, target))]
+    model = tiny_model(**TWO_VOCABULARIES, vocab_size=source, decoder_vocab_size=target, variant="admin")
+    stock = export_standard(model, tokenizers[0], tmp_path / "stock", tokenizers[1])
+    assert type(stock).__name__ == "MarianMTModel"
+    ours = Translator(model, *tokenizers, num_beams=3).translate(random_texts(5))
+    assert Translator.from_pretrained(tmp_path / "stock", num_beams=3).translate(random_texts(5)) == ours
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -137,6 +150,7 @@ def test_two_vocabularies(model, tokenizer, tmp_path):
         ({"variant": "b2t"}, "'b2t' cannot be folded: no standard Transformer adds a layer's input before its last"),
         ({"variant": "rezero"}, "'rezero' cannot be folded: it has no LayerNorm"),
         ({"variant": "t_fixup"}, "'t_fixup' cannot be folded: it has no LayerNorm"),
+        ({"variant": "transparent_pre_ln"}, "'transparent_pre_ln' cannot be folded: share the model as it is"),
     ],
 )
 def test_refused_with_a_reason(tiny_model, tokenizer, tmp_path, fields, message):

@@ -149,7 +149,20 @@ def test_omega_near_zero_is_refused(tiny_model, entry):
         fold_omega(model)
 
 
-@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln", "pre_ln", "b2t", "rezero", "t_fixup", "ln_scaling"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "dlcl_pre_ln",
+        "dlcl_post_ln",
+        "transparent_post_ln",
+        "transparent_pre_ln",
+        "pre_ln",
+        "b2t",
+        "rezero",
+        "t_fixup",
+        "ln_scaling",
+    ],
+)
 def test_other_variants_are_refused_by_name(tiny_model, variant):
     with pytest.raises(FoldingError, match=variant):
         fold_omega(tiny_model(variant=variant))

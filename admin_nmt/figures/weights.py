@@ -35,7 +35,7 @@ def plot_history_weights(model: AdminForConditionalGeneration, path: Path) -> No
         raise ValueError(f"variant {model.config.variant!r} has no DLCL weights to show")
     figure, axes = plt.subplots(2, 3, figsize=(13, 8), layout="constrained", width_ratios=(3, 3, 2))
     for column, name in enumerate(STACKS):
-        weight = getattr(model.model, name).history.weight.detach().float().cpu()
+        weight = getattr(model.model, name).history.current_weight().detach().float().cpu()
         relative = weight / weight.tril().abs().sum(1, keepdim=True).clamp(min=1e-12)
         draw_weights(axes[0, column], masked(weight), f"{name}: W")
         draw_weights(axes[1, column], relative, f"{name}: W, share of the row")

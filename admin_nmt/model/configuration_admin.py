@@ -7,9 +7,10 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 RIVALS = ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
-VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", *RIVALS)
+TRANSPARENT = ("transparent_post_ln", "transparent_pre_ln")
+VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", *RIVALS, *TRANSPARENT)
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
-DLCL_WEIGHTS = ("learned", "ones", "average")
+DLCL_WEIGHTS = ("learned", "identity", "ones", "average")
 POSITIONS = ("marian", "fairseq")
 
 
@@ -18,19 +19,24 @@ class AdminConfig(PreTrainedConfig):
     """Configuration of [`AdminModel`] and [`AdminForConditionalGeneration`].
 
     The fields that `MarianConfig` also has carry its names and mean the same. Token ids follow Marian's layout: `</s>`
-    is 0 and `<pad>`, the last id, also starts the decoder. The other fields:
+    is 0 and `<pad>`, the last id of the vocabulary, or of the smaller one of two, also starts the decoder. Encoder and
+    decoder have one width, d_model; their feed-forward layers and heads are apart. The other fields:
 
     Args:
         variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`;
-            or one of their rivals `b2t`, `ds_init`, `rezero`, `t_fixup` and `ln_scaling`.
+            or one of their rivals `b2t`, `ds_init`, `rezero`, `t_fixup` and `ln_scaling`. `transparent_post_ln` and
+            `transparent_pre_ln` are transparent attention: Bapna et al. 2018.
         omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch, `log_n` is
             ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n sublayers. Until [`profile_omega`] has run, ω has
             the value of `log_n`: `AdminTrainer` runs it on a new model, a plain Trainer trains with that value.
         omega_profiled: whether ω was measured already; set by [`profile_omega`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
             sublayer of each stack, which must stay uniform for folding.
-        dlcl_weights: `learned`, or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
-        dlcl_normalize_history: whether DLCL applies its LayerNorms.
+        dlcl_weights: `learned` from the row average; learned from the `identity`, as DenseFormer's are (Pagliardini et
+            al. 2024); or fixed to `ones` or to the row `average` (ablations of Wang et al. 2019, table 6).
+        dlcl_normalize_history: whether DLCL applies its LayerNorms; DenseFormer has none.
+        dlcl_dilation: a sum over the history takes every k-th output, counted from the latest (DenseFormer's k).
+        dlcl_period: only every p-th layer's output is replaced by a sum (DenseFormer's p).
         released_init: initialise `ds_init` and `b2t` as their released code does, by l^{−1/4} and 1/√N, instead of by
             the paper's 1/√l and as post-LN.
         label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
@@ -55,6 +61,8 @@ class AdminConfig(PreTrainedConfig):
     train_omega: bool = False
     dlcl_weights: str = "learned"
     dlcl_normalize_history: bool = True
+    dlcl_dilation: int = 1
+    dlcl_period: int = 1
     released_init: bool = False
     label_smoothing: float | int = 0.1
     positions: str = "marian"
@@ -88,7 +96,7 @@ class AdminConfig(PreTrainedConfig):
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.pad_token_id is None:
-            self.pad_token_id = self.decoder_vocab_size - 1
+            self.pad_token_id = min(self.vocab_size, self.decoder_vocab_size) - 1
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.pad_token_id
         super().__post_init__(**kwargs)
@@ -101,12 +109,17 @@ class AdminConfig(PreTrainedConfig):
     @property
     def normalizes_before(self) -> bool:
         """Whether LayerNorm stands before the sublayer's function."""
-        return self.variant in ("pre_ln", "dlcl_pre_ln", "ln_scaling")
+        return self.variant in ("pre_ln", "dlcl_pre_ln", "ln_scaling", "transparent_pre_ln")
 
     @property
     def has_history(self) -> bool:
         """Whether each layer reads a combination of all earlier ones (DLCL)."""
         return self.variant.startswith("dlcl_")
+
+    @property
+    def is_transparent(self) -> bool:
+        """Whether each decoder layer attends to a sum of its own over all layers of the encoder."""
+        return self.variant in TRANSPARENT
 
     # `@strict` calls the methods named `validate_…`, in alphabetical order, when a configuration is made.
     def validate_choices(self) -> None:
@@ -124,7 +137,8 @@ class AdminConfig(PreTrainedConfig):
 
     def validate_shapes(self) -> None:
         sizes = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
-        for field in (*sizes, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
+        steps = ("dlcl_dilation", "dlcl_period")
+        for field in (*sizes, *steps, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1, not {getattr(self, field)}")
         for field in ("encoder_attention_heads", "decoder_attention_heads"):
@@ -141,7 +155,8 @@ class AdminConfig(PreTrainedConfig):
     def validate_depth(self) -> None:
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
-            if layers < 0 or (layers == 0 and (self.has_history or self.has_omega or self.variant == "t_fixup")):
+            needed = self.has_history or self.has_omega or self.is_transparent or self.variant == "t_fixup"
+            if layers < 0 or (layers == 0 and needed):
                 raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
         if self.train_omega and self.variant != "admin":
             raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")

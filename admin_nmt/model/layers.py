@@ -9,6 +9,7 @@ from transformers.utils import TransformersKwargs
 
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
+from .dlcl import memory
 from .dropout import Dropout
 from .omega import xavier_gains
 from .residual import Sublayer, common_part, residual_block
@@ -72,6 +73,7 @@ class AdminDecoderLayer(AdminLayer):
         super().__init__(config, "decoder", layer_idx)
         self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
         self.encoder_attn_residual = residual_block(config, "decoder", layer_idx, "encoder_attn")
+        self.memory = memory(config, layer_idx)
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
         return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
@@ -91,6 +93,8 @@ class AdminDecoderLayer(AdminLayer):
             hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common
         )
         x = self.encoder_attn_residual(
-            x, lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0], common
+            x,
+            lambda x: self.encoder_attn(x, self.memory(encoder_hidden_states), encoder_attention_mask, **kwargs)[0],
+            common,
         )
         return self.ffn_residual(x, self.feed_forward, common)

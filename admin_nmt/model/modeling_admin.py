@@ -29,7 +29,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import AdminAttention
 from .configuration_admin import AdminConfig
-from .dlcl import layer_history
+from .dlcl import History, encoder_history, layer_history
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
@@ -125,14 +125,14 @@ class AdminPreTrainedModel(PreTrainedModel):
 class AdminStack(AdminPreTrainedModel):
     """What encoder and decoder share: embedding, layers joined by their history, final LayerNorm of pre-LN."""
 
-    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer]):
+    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer], history: History):
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = embedding(config, vocab_size, len(layers))
         self.embed_positions = SinusoidalPositions(config)
         self.embed_dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        self.history = layer_history(config, len(layers))
+        self.history = history
         final_norm = config.normalizes_before
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if final_norm else nn.Identity()
         self.gradient_checkpointing = False
@@ -165,9 +165,8 @@ class AdminEncoder(AdminStack):
     _can_record_outputs: ClassVar = {"hidden_states": AdminEncoderLayer, "attentions": AdminAttention}
 
     def __init__(self, config: AdminConfig):
-        super().__init__(
-            config, config.vocab_size, [AdminEncoderLayer(config, i) for i in range(config.encoder_layers)]
-        )
+        layers = [AdminEncoderLayer(config, i) for i in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers, encoder_history(config))
 
     @merge_with_config_defaults
     @capture_outputs
@@ -178,11 +177,14 @@ class AdminEncoder(AdminStack):
         inputs_embeds: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Encode ids [B, S] (or embeddings [B, S, d]) under a mask [B, S]; returns states [B, S, d]."""
+        """Encode ids [B, S] (or embeddings [B, S, d]) under a mask [B, S]; returns states [B, S, d].
+
+        With transparent attention these are the memories of the M decoder layers side by side, [B, S, M·d].
+        """
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
         positions = self.embed_positions(embeddings, attention_mask)
         mask = create_bidirectional_mask(self.config, embeddings, attention_mask)
-        return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs))
+        return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs).flatten(2))
 
 
 class AdminDecoder(AdminStack):
@@ -196,7 +198,7 @@ class AdminDecoder(AdminStack):
 
     def __init__(self, config: AdminConfig):
         layers = [AdminDecoderLayer(config, i) for i in range(config.decoder_layers)]
-        super().__init__(config, config.decoder_vocab_size, layers)
+        super().__init__(config, config.decoder_vocab_size, layers, layer_history(config, len(layers)))
 
     @merge_with_config_defaults
     @capture_outputs
@@ -211,7 +213,7 @@ class AdminDecoder(AdminStack):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Decode ids [B, T] given `encoder_hidden_states` [B, S, d]; returns states [B, T, d] and the cache."""
+        """Decode ids [B, T] given the encoder's output [B, S, d or M·d]; returns states [B, T, d] and the cache."""
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))

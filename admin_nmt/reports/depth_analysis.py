@@ -103,7 +103,7 @@ def _combine(stack: AdminStack, history: list[Tensor], row: int) -> Tensor:
     norms = stack.history.layer_norms
     if stack.config.normalizes_before:
         history = history[:1] + [_normalize(norm, y) for norm, y in zip(norms, history[1:], strict=False)]
-    x = stack.history.weight[row, : row + 1].double() @ torch.stack(history)
+    x = stack.history.current_weight()[row, : row + 1].double() @ torch.stack(history)
     return x if stack.config.normalizes_before or row == 0 else _normalize(norms[row - 1], x)
 
 

@@ -110,7 +110,7 @@ def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> d
 
 def is_chain(variant: str) -> bool:
     """Whether a sublayer reads the one before alone, so that Σ β²ᵢᵢ says how much a small step moves the output."""
-    return not variant.startswith(("dlcl_", "b2t"))
+    return not variant.startswith(("dlcl_", "transparent_", "b2t"))
 
 
 def averages(args: DepthStudy, rows: list[Row], variant: str, measure: Callable[[Row], float]) -> list[float]:

@@ -18,7 +18,7 @@ from .tables import flat
 
 DEFAULTS = {
     name: getattr(AdminConfig(), name)
-    for name in ("omega_rule", "train_omega", "dlcl_weights", "dlcl_normalize_history")
+    for name in ("omega_rule", "train_omega", "dlcl_weights", "dlcl_normalize_history", "dlcl_dilation", "dlcl_period")
 }
 RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 

@@ -29,7 +29,7 @@ from ..files import new_folder
 from ..folders.model_folder import local_folder, read_config
 from ..model.configuration_admin import AdminConfig
 from ..tokenization.bpe_codes import BpeCodes
-from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
+from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..tokenization.subword_training import count_pieces, dictionary, filled, learn_codes, write_dictionary
 from .recipe import Recipe
@@ -82,9 +82,10 @@ def check_start(recipe: Recipe) -> None:
     for name, value in recipe.model.configuration().items():
         if name not in FREE and getattr(config, name) != value:
             raise ValueError(f"model.{name} is {value!r}, but {start} has {getattr(config, name)!r}; leave it out")
-    size = recipe.tokenizer.given().get("vocab_size", config.vocab_size)
-    if recipe.tokenizer.path is None and size < config.vocab_size:
-        raise ValueError(f"tokenizer.vocab_size is {size}, but {start} has {config.vocab_size}; leave it out")
+    for name, own in (("vocab_size", config.vocab_size), ("target_vocab_size", config.decoder_vocab_size or 0)):
+        size = recipe.tokenizer.given().get(name) or own
+        if recipe.tokenizer.path is None and size < own:
+            raise ValueError(f"tokenizer.{name} is {size}, but {start} has {own}; leave it out")
 
 
 def _folder(given: str, field: str) -> Path:
@@ -139,17 +140,20 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
-    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_size(recipe, len(source))}")
+    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_sizes(recipe, source, target)}")
     print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts)
 
 
-def _size(recipe: Recipe, size: int) -> str:
-    """The size of the vocabulary, and that more was wanted of a new one."""
-    wanted, existing = recipe.tokenizer.most, recipe.tokenizer.path or recipe.model.from_pretrained
-    if existing or wanted is None or size >= wanted:
-        return f"{size}"
-    return f"{size}, all that the text yields of tokenizer.vocab_size {wanted}"
+def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:
+    """The size of the vocabulary, or of both, and that more was wanted of a new one."""
+    sizes = [len(source)] if source is target else [len(source), len(target)]
+    if recipe.tokenizer.path or recipe.model.from_pretrained:
+        return " and ".join(map(str, sizes))
+    return " and ".join(
+        f"{size}" if size >= wanted else f"{size}, all that the text yields of tokenizer.{name} {wanted}"
+        for size, (name, wanted) in zip(sizes, recipe.tokenizer.sizes(), strict=True)
+    )
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -208,19 +212,19 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
         if start is not None:  # whose embeddings have no room for tags
             return source, target
         tagged = with_tags(source, tags)
-        return tagged, tagged if target is source else with_tags(target, tags)  # which both end with <pad>
+        return tagged, tagged if target is source else with_tags(target, tags)  # in front of <pad>, in both
     vocab_size, joint = recipe.tokenizer.vocab_size, recipe.tokenizer.joint
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
+    inputs += [size for size in (recipe.tokenizer.target_vocab_size,) if size is not None]
     with _made_once(cache, "tokenizer", inputs) as (folder, whole):
         if not whole:
             sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
             texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
-            tokenizers = [train_tokenizer(side, vocab_size, tags=tags) for side in texts]
-            if len({len(tokenizer) for tokenizer in tokenizers}) > 1:
-                sizes = " and ".join(str(len(tokenizer)) for tokenizer in tokenizers)
-                raise ValueError(
-                    f"tokenizer.vocab_size: the two vocabularies reach {sizes} tokens; choose what both reach"
-                )
+            sizes = [size for _, size in recipe.tokenizer.sizes()]
+            tokenizers = [train_tokenizer(side, size, tags=tags) for side, size in zip(texts, sizes, strict=True)]
+            # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
+            pad = min(map(len, tokenizers)) - 1
+            tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
             with new_folder(folder) as temporary:
                 save_tokenizers(temporary, *tokenizers)
                 write_checksums(temporary)

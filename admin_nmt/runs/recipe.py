@@ -42,6 +42,12 @@ WITHOUT_EFFECT = {
     "generation_max_length": "the length of a translation is limited by that of its source",
 }
 """Arguments of other trainers that this one does not look at."""
+ONE_WIDTH = {
+    f"{stack}_{width}": f"both stacks have one width, as in the stock classes: set model.d_model and {stack}_ffn_dim"
+    for stack in ("encoder", "decoder")
+    for width in ("d_model", "embed_dim")
+}
+"""A width for each stack, as in Wang et al.'s code, table 6: this model has none."""
 LIMITS = {
     **dict.fromkeys(
         ("gradient_accumulation_steps", "max_tokens", "profile_tokens", "eval_bleu_sentences"), Field(ge=1)
@@ -112,9 +118,10 @@ class TokenizerSection(Section):
     Args:
         kind: `byte_bpe`, a byte-level BPE of raw text, or `subword_nmt`: Moses' tokens, of which subword-nmt learns BPE
             and fairseq-preprocess makes the dictionary. The models of both take raw text and give raw text.
-        vocab_size: tokens of a new byte-level BPE; with `subword_nmt` at most so many, as fairseq-preprocess's
-            `--nwordssrc`, and all pieces of the text if it is left out.
+        vocab_size: tokens of a new byte-level BPE, of that of the source if there are two; with `subword_nmt` at most
+            so many, as fairseq-preprocess's `--nwordssrc`, and all pieces of the text if it is left out.
         joint: whether a new one serves both languages.
+        target_vocab_size: tokens of a byte-level BPE of the target, if there are two; default: as many as the source's.
         path: folder of tokenizers to take instead.
         merges: with `subword_nmt`: `learn-bpe -s`.
         threshold: with `subword_nmt`: pieces that are rarer in the training text are unknown; fairseq-preprocess's
@@ -129,6 +136,7 @@ class TokenizerSection(Section):
     kind: Literal["byte_bpe", "subword_nmt"] = "byte_bpe"
     vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY)
     joint: bool = True
+    target_vocab_size: int | None = Field(default=None, ge=SMALLEST_VOCABULARY)
     path: str | None = None
     merges: int | None = Field(default=None, ge=1)
     threshold: int | None = Field(default=None, ge=1)
@@ -154,8 +162,25 @@ class TokenizerSection(Section):
                 raise FieldError(f"{name} belongs to kind: subword_nmt; set that, or leave {name} out")
         if self.kind == "subword_nmt" and self.path is not None:
             raise FieldError("kind: subword_nmt makes a new vocabulary, and path names one that exists; leave one out")
+        if self.kind == "subword_nmt" and self.target_vocab_size is not None:
+            raise FieldError("target_vocab_size belongs to kind: byte_bpe; leave it out")
         if self.kind == "subword_nmt" and self.merges is None:
             raise FieldError("kind: subword_nmt needs merges, such as merges: 32000")
+        return self
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """The field that gives the size of each new vocabulary, and the size: the joint one, or source and target.
+
+        A size of 0 stands for as many as there are pieces.
+        """
+        source = ("vocab_size", self.most or 0)
+        target = ("target_vocab_size", self.target_vocab_size) if self.target_vocab_size is not None else source
+        return [source] if self.joint else [source, target]
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.target_vocab_size is not None and self.joint:
+            raise FieldError("target_vocab_size is that of a vocabulary of the target alone; set joint: false, too")
         return self
 
 
@@ -167,6 +192,7 @@ class ModelSection(_Model):
         from_pretrained: folder or repository of a model to start from.
     """
 
+    without_effect = ONE_WIDTH
     attn_implementation: str | None = None
     from_pretrained: str | None = None
 

@@ -66,7 +66,7 @@ def train_tokenizer(
 
 
 def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTrainedTokenizerBase:
-    """A tokenizer of `train_tokenizer` with tags besides, in front of `<pad>`; all pieces keep their ids.
+    """A tokenizer of `train_tokenizer` with tags besides, in front of `<pad>`; the pieces before keep their ids.
 
     Raises:
         ValueError: the tokenizer lacks a tag and is of another origin.
@@ -74,20 +74,42 @@ def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTra
     missing = [tag for tag in tags if tag not in tokenizer.get_vocab()]
     if not missing:
         return tokenizer
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.pad_token_id != len(tokenizer) - 1:
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.convert_tokens_to_ids([EOS, UNK]) != [0, 1]:
         raise ValueError(
             f"the tag {missing[0]} is not in the vocabulary, which was not made by admin_nmt and cannot be extended: "
             "train a new one"
         )
+    pieces = _pieces(tokenizer)
+    pieces[tokenizer.pad_token_id : tokenizer.pad_token_id] = missing
+    return _renumbered(tokenizer, pieces, [*_tags(tokenizer), *missing])
+
+
+def with_pad_at(tokenizer: PreTrainedTokenizerFast, pad: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of `train_tokenizer` with `<pad>` at another id; the pieces from there on move up."""
+    if tokenizer.pad_token_id == pad:
+        return tokenizer
+    pieces = _pieces(tokenizer)
+    pieces.remove(PAD)
+    pieces.insert(pad, PAD)
+    return _renumbered(tokenizer, pieces, _tags(tokenizer))
+
+
+def _pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """The whole vocabulary in the order of its ids."""
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def _tags(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    return [token for token in tokenizer.all_special_tokens if token not in (EOS, UNK, PAD)]
+
+
+def _renumbered(tokenizer: PreTrainedTokenizerFast, pieces: list[str], tags: list[str]) -> PreTrainedTokenizerFast:
+    """The same tokenizer with other ids, in the order of `pieces`."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    pieces = [piece for piece in model["vocab"] if piece != PAD]
-    vocabulary = {piece: model["vocab"][piece] for piece in pieces} | {
-        tag: len(pieces) + number for number, tag in enumerate(missing)
-    }
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
     backend = Tokenizer(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
-    known = [token for token in tokenizer.all_special_tokens if token not in (EOS, UNK, PAD)]
-    every = [*known, *missing]
-    return _as_fast(_with_special_tokens(backend, every), every, tokenizer.model_max_length)
+    return _as_fast(_with_special_tokens(backend, tags), tags, tokenizer.model_max_length)
 
 
 def _as_fast(backend: Tokenizer, tags: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
@@ -122,9 +144,9 @@ def _pipeline(model: BPE) -> Tokenizer:
 
 
 def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
-    """The trained tokenizer with `<pad>` as last id of the model's own vocabulary, and `</s>` after every text."""
+    """The trained tokenizer with `<pad>` in the model's own vocabulary, as last id, and `</s>` after every text."""
     model = json.loads(trained.to_str())["model"]
-    vocabulary = model["vocab"] | {PAD: len(model["vocab"])}
+    vocabulary = {PAD: len(model["vocab"])} | model["vocab"]
     backend = _pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, *tags, PAD)])
     backend.post_processor = processors.TemplateProcessing(

@@ -54,7 +54,20 @@ def test_same_as_generate(tiny_model, sources, monkeypatch, options):
     assert len({tuple(ids) for ids in ours}) > 1
 
 
-@pytest.mark.parametrize("variant", ["post_ln", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", "b2t", "rezero"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "post_ln",
+        "pre_ln",
+        "dlcl_pre_ln",
+        "dlcl_post_ln",
+        "deepnorm",
+        "b2t",
+        "rezero",
+        "transparent_post_ln",
+        "transparent_pre_ln",
+    ],
+)
 def test_every_variant(tiny_model, sources, monkeypatch, variant):
     model = tiny_model(vocab_size=VOCABULARY, variant=variant)
     ours, expected = both_searches(model, sources, monkeypatch, num_beams=4)

@@ -35,7 +35,7 @@ def flat(scores: list[list[float]]) -> torch.Tensor:
     return torch.tensor([x for row in scores for x in row])
 
 
-@pytest.mark.parametrize("variant", ["admin", "pre_ln", "dlcl_pre_ln"])
+@pytest.mark.parametrize("variant", ["admin", "pre_ln", "dlcl_pre_ln", "transparent_pre_ln"])
 def test_equals_the_definition(tiny_model, pairs, variant):
     model = tiny_model(variant=variant)
     scores = score_pairs(model, *pairs, max_tokens=50)

@@ -7,11 +7,16 @@ from transformers import AutoConfig
 from admin_nmt import AdminConfig
 from admin_nmt.model.configuration_admin import VARIANTS
 
+TWO_VOCABULARIES = {"vocab_size": 120, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}
 NONSENSE = [
     ("variant", {"variant": "post_norm"}),
     ("omega_rule", {"variant": "admin", "omega_rule": None}),
     ("omega_rule", {"variant": "admin", "omega_rule": "log"}),
     ("dlcl_weights", {"variant": "dlcl_pre_ln", "dlcl_weights": "fixed"}),
+    ("dlcl_dilation", {"variant": "dlcl_pre_ln", "dlcl_dilation": 0}),
+    ("dlcl_period", {"variant": "dlcl_pre_ln", "dlcl_period": -1}),
+    ("encoder_layers", {"variant": "transparent_pre_ln", "encoder_layers": 0}),
+    ("decoder_layers", {"variant": "transparent_post_ln", "decoder_layers": 0}),
     ("positions", {"positions": "learned"}),
     ("activation_function", {"activation_function": "rely"}),
     ("train_omega", {"variant": "pre_ln", "train_omega": True}),
@@ -35,7 +40,7 @@ NONSENSE = [
     ("activation_dropout", {"activation_dropout": 1}),
     ("label_smoothing", {"label_smoothing": 1.0}),
     ("pad_token_id", {"vocab_size": 100, "pad_token_id": 100}),
-    ("source vocabulary", {"vocab_size": 90, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}),
+    ("source vocabulary", TWO_VOCABULARIES | {"vocab_size": 90, "pad_token_id": 99}),
     ("decoder_start_token_id", {"vocab_size": 100, "decoder_start_token_id": -1}),
     ("eos_token_id", {"pad_token_id": 0}),
     ("eos_token_id", {"vocab_size": 100, "eos_token_id": [0, 100]}),
@@ -58,9 +63,10 @@ def test_ids_follow_marians_layout():
     assert config.decoder_vocab_size == 100
 
 
-def test_two_vocabularies_pad_with_the_last_target_id():
-    config = AdminConfig(vocab_size=120, decoder_vocab_size=100, share_encoder_decoder_embeddings=False)
-    assert (config.pad_token_id, config.decoder_start_token_id) == (99, 99)
+@pytest.mark.parametrize(("source", "pad"), [(120, 99), (100, 99), (80, 79)])
+def test_two_vocabularies_pad_with_the_last_id_of_the_smaller_one(source, pad):
+    config = AdminConfig(**TWO_VOCABULARIES | {"vocab_size": source})
+    assert (config.pad_token_id, config.decoder_start_token_id) == (pad, pad)
 
 
 def test_a_rule_for_omega_is_asked_of_admin_alone():
@@ -76,6 +82,8 @@ def test_round_trip(tmp_path, tiny_config, variant):
         omega_rule="profile_reference",
         dlcl_weights="average",
         dlcl_normalize_history=False,
+        dlcl_dilation=2,
+        dlcl_period=3,
         label_smoothing=0.2,
         positions="fairseq",
         score_padding=True,

@@ -57,7 +57,7 @@ def test_buffer_computes_the_equation(network, monkeypatch, weights, normalize):
     buffered = value_and_gradients(network, embedding)
     monkeypatch.setattr(dlcl, "_sum_in_one_buffer", dlcl._plain_sum)
     stacked = value_and_gradients(network, embedding)
-    assert ("history.weight" in buffered) == (weights == "learned")
+    assert ("history.weight" in buffered) == (weights in ("learned", "identity"))
     for name, expected in stacked.items():
         assert (buffered[name] - expected).abs().max() < 1e-12, name
 
@@ -130,8 +130,9 @@ def test_initial_weights(tiny_config, variant):
     average = torch.tensor([[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [1 / 4] * 4])
     torch.testing.assert_close(rows["learned"].data, average)
     torch.testing.assert_close(rows["average"], average)
+    torch.testing.assert_close(rows["identity"].data, torch.eye(4))
     torch.testing.assert_close(rows["ones"], torch.ones(4, 4).tril())
-    assert isinstance(rows["learned"], nn.Parameter)
+    assert all(isinstance(rows[kind], nn.Parameter) for kind in ("learned", "identity"))
     assert not any(isinstance(rows[kind], nn.Parameter) for kind in ("average", "ones"))
 
 

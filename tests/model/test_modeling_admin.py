@@ -373,7 +373,7 @@ def test_layers_compile_without_graph_breaks(tiny_model, variant, training):
         torch.testing.assert_close(compiled(*inputs), layer(*inputs))
 
 
-@pytest.mark.parametrize("variant", ["admin", "dlcl_pre_ln", "dlcl_post_ln"])
+@pytest.mark.parametrize("variant", ["admin", "dlcl_pre_ln", "dlcl_post_ln", "transparent_pre_ln"])
 def test_compiled_model_equals_eager(tiny_model, variant, batch):
     torch.compiler.reset()
     model = tiny_model(variant=variant)

@@ -29,6 +29,8 @@ BLOCKS = {
     "rezero": ReZero,
     "t_fixup": Residual,
     "ln_scaling": ScaledPreNorm,
+    "transparent_post_ln": PostNorm,
+    "transparent_pre_ln": PreNorm,
 }
 LAST = (2, "ffn")  # the last sublayer of the third layer, where all variants differ
 

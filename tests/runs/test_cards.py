@@ -91,7 +91,7 @@ def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
         "history": [{"step": 300, "eval_bleu": 20.0}, {"step": 600, "eval_bleu": 30.0}],
         "chosen": {"kind": "last weights", "valid": {"last weights": {"eval_bleu": 30.0}}, "updates": 600},
         "export": {"refused": "DLCL has no fold"}
-        if config.variant.startswith("dlcl")
+        if config.variant.startswith(("dlcl", "transparent"))
         else {"class": "MarianMTModel", "max_logit_error": 2.5e-6},
         "test": scores | {f"{name}_signature": SIGNATURE for name in scores} | {"tokenized_lowercase_bleu": 37.0},
         "test_sentences": 20,
@@ -254,7 +254,7 @@ def test_writing_needs_the_curve(make_run):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(make_run, variant):
     run = make_run(variant=variant)
-    if variant.startswith("dlcl"):
+    if variant.startswith(("dlcl", "transparent")):
         with pytest.raises(
             ValueError, match=r"the run has no stock model \(DLCL has no fold\); make the card of .*final"
         ):
@@ -274,8 +274,21 @@ def test_variants(make_run, variant):
         "rezero": "2003.04887",
         "t_fixup": "layer6ai-labs/T-Fixup",
         "ln_scaling": "2502.05795",
+        "transparent_post_ln": "1808.07561",
+        "transparent_pre_ln": "1808.07561",
     }.get(variant, "1906.01787")
     assert paper in text and re.search(r"parameters,\n.* \(\w+ et al\. \d{4}\), trained from scratch", text)
+
+
+def test_denseformer_is_named_beside_dlcl(make_run):
+    run = make_run(variant="dlcl_pre_ln", dlcl_weights="identity")
+    text = render_card(run, run / "final")
+    assert (
+        "DLCL with pre-LN (Wang et al. 2019) that starts as DenseFormer does (Pagliardini et al. 2024), trained" in text
+    )
+    assert "arxiv.org/abs/1906.01787" in text and "arxiv.org/abs/2402.02622" in text
+    run = make_run(run="plain", variant="pre_ln", dlcl_weights="identity")
+    assert "DenseFormer" not in render_card(run, run / "final")
 
 
 def test_content(make_run):

@@ -116,6 +116,29 @@ def test_a_vocabulary_that_the_text_does_not_reach_is_told(recipe_file, capsys):
     assert f"vocabulary {size}, all that the text yields of tokenizer.vocab_size 9999\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("source", "target"), [(280, 265), (265, 280), (270, 270)])
+def test_vocabularies_of_two_sizes_share_the_id_of_padding(recipe_file, source, target):
+    """The last one of the smaller vocabulary, so that one model can have both."""
+    sizes = f"{{vocab_size: {source}, target_vocab_size: {target}, joint: false}}"
+    recipe = load_recipe(recipe_file, ["--tokenizer", sizes])
+    prepared = prepare(recipe)
+    tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    assert [len(tokenizer) for tokenizer in tokenizers] == [source, target]
+    assert {tokenizer.pad_token_id for tokenizer in tokenizers} == {min(source, target) - 1}
+    config = build_model(recipe, prepared).config
+    assert (config.vocab_size, config.decoder_vocab_size) == (source, target)
+    assert config.pad_token_id == config.decoder_start_token_id == min(source, target) - 1
+    for side, name in zip(tokenizers, ("input_ids", "labels"), strict=True):
+        assert not any(side.pad_token_id in ids for ids in prepared.data["train"][name])
+
+
+def test_vocabularies_that_the_text_does_not_reach_are_told(recipe_file, capsys):
+    sizes = "{vocab_size: 270, target_vocab_size: 9999, joint: false}"
+    size = len(prepare(load_recipe(recipe_file, ["--tokenizer", sizes])).target_tokenizer)
+    told = f"vocabulary 270 and {size}, all that the text yields of tokenizer.target_vocab_size 9999\n"
+    assert told in capsys.readouterr().out
+
+
 def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp_path):
     """Of the same size, so that nothing else would notice."""
     recipe = load_recipe(recipe_file)

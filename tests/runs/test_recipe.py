@@ -108,6 +108,11 @@ WRONG = [
     ("model.layers", 3, "unknown field model.layers; did you mean model.encoder_layers?"),
     ("model.omega_profiled", True, "unknown field model.omega_profiled; did you mean model.omega_rule?"),
     ("model.problem_type", "x", "unknown field model.problem_type; known are activation_dropout, "),
+    (
+        "model.encoder_d_model",
+        1024,
+        "model.encoder_d_model has no effect; both stacks have one width, as in the stock classes: set model.d_model ",
+    ),
     ("training.max_tokns", 3, "unknown field training.max_tokns; did you mean training.max_tokens?"),
     ("training.output_dir", "x", "unknown field training.output_dir; known are "),
     ("evaluation.beams", 3, "unknown field evaluation.beams; did you mean evaluation.num_beams?"),
@@ -153,6 +158,11 @@ WRONG = [
     ("training.learning_rate", -1, "training.learning_rate holds -1 where a number from 0 on belongs"),
     ("training.learning_rate", math.nan, "training.learning_rate holds nan where a finite number belongs"),
     ("training.adam_beta2", 1, "training.adam_beta2 holds 1 where a number below 1 belongs"),
+    (
+        "tokenizer.target_vocab_size",
+        300,
+        "tokenizer.target_vocab_size is that of a vocabulary of the target alone; set joint: false, too",
+    ),
     ("training.max_steps", -5, "training.max_steps is -5; give at least 1, or leave it out for num_train_epochs"),
     ("training.max_steps", 0, "training.max_steps is 0; give at least 1, or leave it out for num_train_epochs"),
     ("training.max_steps", None, "training.max_steps holds null where a whole number belongs"),

@@ -192,7 +192,7 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
         (tmp_path / f"{split}.jsonl").write_text("\n".join(lines), encoding="utf-8")
         if split != "valid":
             recipe["data"][split] = {"source": f"{split}.jsonl"}
-    recipe["tokenizer"] = {"vocab_size": 300, "joint": False}
+    recipe["tokenizer"] = {"vocab_size": 300, "joint": False, "target_vocab_size": 320}
     recipe["training"] = {"max_tokens": 256, "max_steps": 2, "save_strategy": "no"}
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe | {"evaluation": {"num_beams": 1}}))

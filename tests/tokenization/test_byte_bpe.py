@@ -16,6 +16,7 @@ from admin_nmt.tokenization.byte_bpe import (
     load_tokenizers,
     save_tokenizers,
     train_tokenizer,
+    with_pad_at,
     with_tags,
 )
 
@@ -177,6 +178,24 @@ def test_tags_join_a_vocabulary(tokenizer, tmp_path):
         assert tagged(text)["input_ids"] == tokenizer(text)["input_ids"]
     assert tagged.decode([size - 1, *tokenizer("a dog")["input_ids"]], skip_special_tokens=True) == "a dog"
     assert with_tags(tagged, ["<web>"]) is tagged
+
+
+def test_padding_elsewhere_changes_nothing_but_ids(tokenizer, tmp_path):
+    """Where the other vocabulary of a model ends, whose <pad> is this one's too; tags stay in front of it in both."""
+    assert with_pad_at(tokenizer, 299) is tokenizer
+    moved = with_pad_at(with_tags(tokenizer, ["<bt>"]), 280)
+    save_tokenizers(tmp_path, moved)
+    moved, _ = load_tokenizers(tmp_path)
+    assert len(moved) == 301 and moved.pad_token_id == 280
+    for text in (*AWKWARD, *LINES[:5], "<bt>"):
+        ids = moved(text)["input_ids"]
+        assert 280 not in ids
+        assert moved.convert_ids_to_tokens(ids) == tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+        assert moved.decode(ids, skip_special_tokens=True) == text
+    assert moved([LINES[0], "a"], padding=True)["input_ids"][1][-1] == 280
+    tagged = with_tags(moved, ["<web>"])
+    assert (tagged.pad_token_id, tagged.convert_tokens_to_ids("<web>"), len(tagged)) == (281, 280, 302)
+    assert tagged.convert_tokens_to_ids("<bt>") == moved.convert_tokens_to_ids("<bt>") + 1 == 301
 
 
 def test_tags_for_a_vocabulary_of_another_kind(tokenizer):

@@ -53,6 +53,7 @@ def assert_predicted(case: Case) -> None:
         Case("checkpointed", small(3, 1, 300, 32), {"activation_checkpointing": True}, SHAPE),
         Case("DLCL", small(2, 1, 300, 32, variant="dlcl_pre_ln"), {"optimizer": "adam"}, SHAPE, "eager"),
         Case("ReZero", small(2, 1, 300, 32, variant="rezero"), {"optimizer": "adam"}, SHAPE, "eager"),
+        Case("transparent", small(3, 2, 300, 32, variant="transparent_post_ln"), shape=SHAPE),
     ],
     ids=lambda case: case.name,
 )

@@ -1,0 +1,110 @@
+"""DenseFormer (Pagliardini et al. 2024) as a start, a dilation and a period of DLCL's weights."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model import dlcl
+from admin_nmt.model.dlcl import layer_history
+
+DENSEFORMER = {"dlcl_weights": "identity", "dlcl_normalize_history": False}
+CASES = json.loads(Path(__file__).with_name("denseformer.json").read_text())[
+    "cases"
+]  # its "source" says whose they are
+PATTERNS = [(1, 1), (2, 1), (1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "{layers}-{dilation}x{period}".format(**case))
+def test_equals_the_released_code(tiny_config, case):
+    """Also its gradients, and the entries of W for which it has no weight have none."""
+    layers, dilation, period = case["layers"], case["dilation"], case["period"]
+    fields = {"dlcl_dilation": dilation, "dlcl_period": period}
+    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, **fields), layers).double()
+    expected = torch.zeros(layers + 1, layers + 1, dtype=torch.float64)
+    for row, (weights, gradients) in enumerate(zip(case["weights"], case["weight_gradients"], strict=True), start=1):
+        if weights is not None:
+            columns = range(row % dilation, row + 1, dilation)
+            history.weight.data[row, columns] = torch.tensor(weights, dtype=torch.float64)
+            expected[row, columns] = torch.tensor(gradients, dtype=torch.float64)
+    embedding = torch.tensor(case["embedding"], dtype=torch.float64, requires_grad=True)
+    next_input = history.new_pass()
+    x = next_input(embedding)
+    for layer in range(layers):
+        x = next_input(torch.sin(x + layer))
+    x.square().sum().backward()
+    torch.testing.assert_close(x.tolist(), case["output"], atol=1e-11, rtol=0)
+    torch.testing.assert_close(embedding.grad.tolist(), case["embedding_gradient"], atol=1e-11, rtol=0)
+    torch.testing.assert_close(history.weight.grad, expected, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize(("dilation", "period"), PATTERNS)
+@pytest.mark.parametrize("variant", ["pre_ln", "post_ln"])
+def test_a_new_model_computes_what_one_without_history_does(tiny_model, batch, variant, dilation, period):
+    plain = tiny_model(variant=variant)
+    dense = tiny_model(variant=f"dlcl_{variant}", **DENSEFORMER, dlcl_dilation=dilation, dlcl_period=period)
+    missing, unexpected = dense.load_state_dict(plain.state_dict(), strict=False)
+    assert (missing, unexpected) == ([f"model.{stack}.history.weight" for stack in ("encoder", "decoder")], [])
+    torch.testing.assert_close(dense(**batch).logits, plain(**batch).logits)
+
+
+def trained(model: AdminForConditionalGeneration, batch: dict, **optimizer) -> AdminForConditionalGeneration:
+    adam = torch.optim.AdamW(model.parameters(), lr=0.01, **optimizer)
+    for _ in range(3):
+        adam.zero_grad()
+        model.train()(**batch).loss.backward()
+        adam.step()
+    return model.eval()
+
+
+@pytest.mark.parametrize("weights", ["identity", "learned"])
+@pytest.mark.parametrize(("dilation", "period"), [(2, 1), (1, 2), (2, 3)])
+def test_training_keeps_the_pattern(tiny_model, batch, weights, dilation, period):
+    """Outside it W stays the identity to the bit, under weight decay too; inside every weight is trained."""
+    fields = {"dlcl_weights": weights, "dlcl_dilation": dilation, "dlcl_period": period, "encoder_layers": 6}
+    model = tiny_model(variant="dlcl_pre_ln", **fields)
+    before = model.model.encoder.history.current_weight().detach().clone()
+    after = trained(model, batch, weight_decay=0.1).model.encoder.history.current_weight().detach()
+    for row in range(7):
+        summed = range(row % dilation, row + 1, dilation) if row % period == 0 else []
+        for column in range(7):
+            if column not in summed or (row == 0 and weights == "identity"):
+                assert after[row, column] == float(row == column)
+            else:
+                assert after[row, column] != before[row, column]
+
+
+@pytest.mark.parametrize("layers", [1, 6, 12])
+def test_number_of_weights_is_the_papers(tiny_config, layers):
+    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER), layers)
+    assert history.trained_entries().sum() == layers * (layers + 3) // 2
+
+
+def test_start_of_learned_rows_is_the_average_over_the_pattern(tiny_config):
+    fields = {"dlcl_dilation": 2, "dlcl_period": 2}
+    rows = layer_history(tiny_config(variant="dlcl_pre_ln", **fields), 4).weight.data
+    expected = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [0, 0, 0, 1, 0], [1 / 3, 0, 1 / 3, 0, 1 / 3]]
+    torch.testing.assert_close(rows, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("combination", ["_sum_in_one_buffer", "_plain_sum"])
+def test_what_is_stored_outside_the_pattern_is_not_read(tiny_config, monkeypatch, combination):
+    monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
+    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, dlcl_dilation=2, dlcl_period=2), 4)
+    history.weight.data[~history.trained_entries()] = 7.0
+    next_input, outputs = history.new_pass(), torch.randn(5, 3)
+    for y in outputs:
+        torch.testing.assert_close(next_input(y), y)
+
+
+def test_saved_and_loaded(tmp_path, tiny_model, batch):
+    """The pattern is not stored: it is the configuration's, and loading makes it anew."""
+    fields = {"dlcl_dilation": 2, "dlcl_period": 2, "encoder_layers": 4}
+    model = trained(tiny_model(variant="dlcl_post_ln", **DENSEFORMER, **fields), batch)
+    model.save_pretrained(tmp_path)
+    loaded = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(loaded(**batch).logits, model(**batch).logits)
+    gradients = [trained(copy, batch).model.encoder.history.weight.grad for copy in (model, loaded)]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)

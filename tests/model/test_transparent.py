@@ -1,0 +1,106 @@
+"""Transparent attention (Bapna et al. 2018): what each decoder layer attends to, and its special cases."""
+
+import pytest
+import torch
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model.dlcl import TransparentAttention
+
+LAYERS = ["pre_ln", "post_ln"]
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    return request.param
+
+
+@pytest.fixture
+def models(tiny_model, layer):
+    """A model with transparent attention whose weights are random, and the same one without it."""
+    plain, transparent = tiny_model(variant=layer), tiny_model(variant=f"transparent_{layer}")
+    missing, unexpected = transparent.load_state_dict(plain.state_dict(), strict=False)
+    assert (missing, unexpected) == (["model.encoder.history.weight"], [])
+    transparent.model.encoder.history.weight.data.normal_(0, 2)
+    return plain, transparent
+
+
+@torch.no_grad()
+def memories(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
+    """What the cross-attention of each decoder layer reads."""
+    read = []
+    hooks = [
+        layer.encoder_attn.register_forward_pre_hook(lambda _, args: read.append(args[1]))
+        for layer in model.model.decoder.layers
+    ]
+    model(**batch)
+    for hook in hooks:
+        hook.remove()
+    return read
+
+
+@torch.no_grad()
+def encoder_states(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
+    """The embedding and the output of each encoder layer, before any final LayerNorm."""
+    states = []
+    modules = [model.model.encoder.embed_dropout, *model.model.encoder.layers]
+    hooks = [module.register_forward_hook(lambda _, __, output: states.append(output)) for module in modules]
+    model(**batch)
+    for hook in hooks:
+        hook.remove()
+    return states
+
+
+def test_equation(models, batch):
+    """z_j = Σ_i s_ij h_i, s_j = softmax(w_j): a plain sum over the states of the model without it."""
+    plain, transparent = models
+    states, weight = encoder_states(plain, batch), transparent.model.encoder.history.weight
+    found = memories(transparent, batch)
+    assert len(states) == 4 and len(found) == 2
+    for j, z in enumerate(found):
+        exponentials = [weight[j, i].exp() for i in range(4)]
+        expected = sum(e / sum(exponentials) * h for e, h in zip(exponentials, states, strict=True))
+        torch.testing.assert_close(z, plain.model.encoder.layer_norm(expected))
+
+
+def test_output_carries_the_memories_side_by_side(models, batch):
+    _, transparent = models
+    output = transparent.model.encoder(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    assert output.shape == (3, 9, 2 * 16)
+    torch.testing.assert_close(output, torch.cat(memories(transparent, batch), -1))
+
+
+def test_all_weight_on_the_last_layer_is_the_model_without_it(models, batch):
+    plain, transparent = models
+    transparent.model.encoder.history.weight.data = torch.tensor([[0.0, 0.0, 0.0, 1e4]] * 2)
+    torch.testing.assert_close(transparent(**batch).logits, plain(**batch).logits)
+
+
+def test_one_row_for_all_decoder_layers_is_the_last_row_of_dlcl(tiny_model, models, batch, layer):
+    """Wang et al. 2019, figure 2."""
+    _, transparent = models
+    dlcl = tiny_model(variant=f"dlcl_{layer}", dlcl_weights="identity", dlcl_normalize_history=False)
+    weight = torch.tensor([0.3, -1.0, 2.0, 0.5])
+    transparent.model.encoder.history.weight.data = weight.expand(2, 4).clone()
+    state = transparent.state_dict() | {"model.encoder.history.weight": torch.eye(4)}
+    state["model.encoder.history.weight"][-1] = weight.softmax(0)
+    dlcl.load_state_dict(state | {"model.decoder.history.weight": torch.eye(3)})
+    torch.testing.assert_close(transparent(**batch).logits, dlcl(**batch).logits)
+
+
+def test_starts_uniform_and_every_weight_is_trained(tiny_config, layer, batch):
+    model = AdminForConditionalGeneration(tiny_config(variant=f"transparent_{layer}"))
+    weight = model.model.encoder.history.weight
+    torch.testing.assert_close(weight.softmax(1), torch.full((2, 4), 1 / 4))
+    model.train()(**batch).loss.backward()
+    assert (weight.grad != 0).all()
+
+
+def test_dropout_falls_on_the_weights_before_the_softmax(tiny_config):
+    """As in Lingvo's WeightedSumLayer: a weight that is dropped counts as 0 among the others divided by 1 − p."""
+    sums = TransparentAttention(tiny_config(dropout=0.5, encoder_layers=7)).train()
+    states = torch.eye(8)[:, None, None]  # whose sum is the vector of weights
+    found = sums.memories(states)[0, 0]
+    kept = found > 1 / 8
+    assert kept.any() and not kept.all()
+    torch.testing.assert_close(found, (kept * (2 / 8)).softmax(1))
+    torch.testing.assert_close(sums.eval().memories(states)[0, 0], torch.full((2, 8), 1 / 8))
