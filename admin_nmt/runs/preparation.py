@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
@@ -24,6 +24,7 @@ from ..data.tokenizing import tokenize
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, read_config
+from ..metrics.references import read_more_references
 from ..model.configuration_admin import AdminConfig
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 from .recipe import Recipe
@@ -33,12 +34,13 @@ Watch = Callable[[str], AbstractContextManager["Step"]]
 
 @dataclass
 class Prepared:
-    """Tokenised data, tokenizers and the counts of the cleaning."""
+    """Tokenised data, tokenizers, the counts of the cleaning, and the lines of each further reference of the test."""
 
     data: DatasetDict
     source_tokenizer: PreTrainedTokenizerBase
     target_tokenizer: PreTrainedTokenizerBase
     counts: dict[str, int]
+    more_references: list[list[str]] = field(default_factory=list)
 
 
 @dataclass
@@ -116,8 +118,10 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         with watch("reading") as step:
             training, evaluation = read_corpora(spec, valid_every=recipe.data.valid_every, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
+            more_references = _more_references(spec, evaluation)
         with watch("cleaning") as step:
-            training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **options)
+            held_out = _with_more_references(evaluation, more_references)
+            training, counts = clean_corpora(training, held_out, cleaning, recipe.languages, **options)
             step.pairs = counts["total"]
         print_once(format_counts(counts))
         with watch("vocabulary") as step:
@@ -132,7 +136,24 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
     print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_size(recipe, len(source))}")
     print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
-    return Prepared(DatasetDict(data), source, target, counts)
+    return Prepared(DatasetDict(data), source, target, counts, more_references)
+
+
+def _more_references(spec: dict[str, Any], evaluation: DatasetDict) -> list[list[str]]:
+    files = spec.get("test", {}).get("more_references") or []
+    try:
+        return read_more_references(files, len(evaluation["test"])) if files else []
+    except ValueError as error:
+        raise ValueError(f"data.test.more_references: {error}") from error
+
+
+def _with_more_references(evaluation: DatasetDict, more_references: list[list[str]]) -> DatasetDict:
+    """What training must not see: also each source of the test set with its further references."""
+    pairs = {
+        f"test {number}": Dataset.from_dict({"source": evaluation["test"]["source"][:], "target": lines})
+        for number, lines in enumerate(more_references, 1)
+    }
+    return DatasetDict(evaluation | pairs)
 
 
 def _size(recipe: Recipe, size: int) -> str:
@@ -155,7 +176,7 @@ def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[st
             return [below(file) for file in files]
         return files if files is None or files.startswith(TEST_SET) else str(Path(root) / files)
 
-    sides = ("source", "target")
+    sides = ("source", "target", "more_references")
     found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]
     return found if isinstance(corpora, list) else found[0]
 
