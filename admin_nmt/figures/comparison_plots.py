@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib import rc_context
 
-from ..metrics.comparison import Buckets, Comparison, Difference
+from ..metrics.comparison import Buckets, Comparison
+from ..metrics.significance import Difference
 from .curves import COLOURS, MARKERS, STYLES, literal, save
 
 WIDTH = 7.5  # inches

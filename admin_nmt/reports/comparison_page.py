@@ -12,7 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..figures.comparison_plots import LEAST, plot_comparison
 from ..files import whole_files
-from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
+from ..metrics.comparison import Buckets, Comparison, Contrast
+from ..metrics.significance import Difference
 from ..schema.messages import escaped
 from .markdown import table_lines
 

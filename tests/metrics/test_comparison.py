@@ -22,13 +22,11 @@ from admin_nmt.metrics.comparison import (
     matches,
     ngram_counts,
     ngram_differences,
-    paired_bootstrap,
-    significance_matrix,
-    significance_metrics,
     word_accuracy,
     word_frequencies,
 )
 from admin_nmt.metrics.scores import corpus_scores
+from admin_nmt.metrics.significance import paired_bootstrap, significance_matrix, significance_metrics
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 LINES = 200
