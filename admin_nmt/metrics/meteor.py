@@ -11,9 +11,12 @@ Of several references each sentence is counted against its best one, as METEOR 1
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
+from importlib.metadata import version
+from typing import Any
 
 import snowballstemmer
 from babel import Locale
+from sacrebleu.metrics.base import Metric, Score, Signature
 
 from .languages import language_code
 
@@ -76,6 +79,46 @@ def corpus_meteor(
     counts = map(meteor.counts, hypotheses, references)
     totals = [sum(column) for column in zip(*counts, strict=True)]
     return "_".join(("meteor", *meteor.modules)), meteor.score(totals)
+
+
+class MeteorSignature(Signature):
+    """What METEOR depends on, as sacreBLEU writes it."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        super().__init__(args)
+        self.info |= {"case": "lc", "tok": "moses", "modules": "+".join(args["meteor"].modules)}
+        self.info["version"] = f"admin_nmt-{version('admin_nmt')}"
+
+
+class MeteorMetric(Metric):
+    """METEOR as a metric of sacreBLEU, for its tests of significance: the statistics of a sentence are its `Counts`.
+
+    Args:
+        language: two-letter code of the target language.
+        tokenize: a lower-cased sentence to its tokens, separated by spaces.
+    """
+
+    _SIGNATURE_TYPE = MeteorSignature
+
+    def __init__(self, language: str, tokenize: Callable[[str], str]) -> None:
+        super().__init__()
+        self.meteor, self._tokenize = Meteor(language), tokenize
+        self.name = f"METEOR ({', '.join(self.meteor.modules)})"
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return self._tokenize(sent.lower())
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": [line.split() for line in refs]}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        return list(self.meteor.counts(hypothesis.split(), ref_kwargs["references"]))
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Score:
+        return Score(self.name, self.meteor.score(stats))
+
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> Score:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
 def align(hypothesis: Sequence[str], reference: Sequence[str], keys: Keys) -> tuple[int, int]:

@@ -164,10 +164,23 @@ def all_scores(
     """
     if sources is not None and len(sources) != len(hypotheses):
         raise ValueError(f"{len(hypotheses)} hypotheses against {len(sources)} sources: give one source each")
-    scores = corpus_scores(hypotheses, references, language)
-    for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True)):
-        scores[name] = tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
-    scores |= meteor(hypotheses, references, language)
+    tested = corpus_scores(hypotheses, references, language) | meteor(hypotheses, references, language)
+    return tested | untested_scores(hypotheses, references, language, sources=sources, comet_model=comet_model)
+
+
+def untested_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    language: str,
+    *,
+    sources: Sequence[str] | None = None,
+    comet_model: str | Path | None = None,
+) -> Scores:
+    """Those of `all_scores` that have no test of significance here: tokenised BLEU and COMET."""
+    scores: Scores = {
+        name: tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
+        for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True))
+    }
     if sources is not None:
         scores |= comet(sources, hypotheses, reference_columns(references)[0], comet_model)
     return scores

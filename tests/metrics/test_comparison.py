@@ -175,7 +175,7 @@ def test_largest_differences():
 
 
 def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references):
-    systems = {"good": good, "shuffled": shuffled}
+    systems = {"good": [good], "shuffled": [shuffled]}
     comparison = compare(systems, references, baseline="shuffled", train_target=iter(references))
     assert comparison.against["BLEU"]["good"].mark == "+"
     assert comparison.against["BLEU"]["shuffled"].p == 1
@@ -193,7 +193,8 @@ def test_batch_size_does_not_change_scores(tmp_path, tiny_model):
     save_tokenizers(tmp_path, tokenizer)
     texts = random_texts(12)
     sizes = {size: Translator.from_pretrained(tmp_path, max_tokens=size) for size in (30, 4096)}
-    systems = {str(size): translator.translate(texts, max_new_tokens=9) for size, translator in sizes.items()}
+    systems = {str(size): [translator.translate(texts, max_new_tokens=9)] for size, translator in sizes.items()}
     comparison = compare(systems, texts)
     assert comparison.scores["30"] == comparison.scores["4096"]
+    assert {one.points for tested in comparison.against.values() for one in tested.values()} == {0.0}
     assert {one.mark for matrix in comparison.matrices.values() for one in matrix.values()} == {"="}

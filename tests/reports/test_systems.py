@@ -147,7 +147,7 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
         "runs/c",
         "runs/torn",
         "runs/other_test_set",
-        "x=runs/a/test.hyp",
+        "perfect.txt",
     )
     code, errors = run_in("x=runs/a", "perfect.txt", *bad, "--baseline", "b", "--output", "rest")
     assert code == 1
@@ -160,7 +160,7 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
         "runs/c: has no finished evaluation",
         "runs/torn/results.json: is no valid JSON",
         "runs/other_test_set/test.ref: differs from the references",
-        "runs/a/test.hyp: there is a system x already",
+        "perfect.txt: there is a system perfect already; give this one as name=path",
     ]
     assert len(said) == len(expected)
     assert all(part in line for part, line in zip(expected, said, strict=True))
@@ -175,13 +175,13 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
 
 def test_files_of_an_earlier_report_do_not_stay(folder, run_in):
     """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
-    run_in("runs/a", "perfect.txt", "--train-target", "train.de", "--output", "twice")
+    run_in("x=runs/a", "x=perfect.txt", "y=perfect.txt", "--train-target", "train.de", "--output", "twice")
     assert {file.name for file in (folder / "twice").iterdir()} == FILES
     (folder / "twice" / "notes.txt").touch()
     run_in("runs/a", "--output", "twice")
     left = FILES - {file.name for file in (folder / "twice").iterdir()}
     pictures = {"significance.png", "significance.svg", "word_accuracy.png", "word_accuracy.svg"}
-    assert left == pictures | {"word_accuracy.csv"}
+    assert left == pictures | {"word_accuracy.csv", "runs.csv"}
     assert (folder / "twice" / "notes.txt").exists()
 
 
@@ -229,7 +229,7 @@ def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
 
 
 def test_words_that_the_reference_lacks_are_marked():
-    assert marked("a b a c", "a c d") == [("a", True), ("b", False), ("a", False), ("c", True)]
+    assert marked("a b a c", ["a c d"]) == [("a", True), ("b", False), ("a", False), ("c", True)]
 
 
 def test_text_cannot_break_a_markdown_table():
