@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..figures.comparison_plots import LEAST, plot_comparison
 from ..files import whole_files
+from ..metrics import training_runs
 from ..metrics.comparison import Buckets, Comparison, Contrast
 from ..metrics.significance import Difference
 from ..schema.messages import escaped
@@ -26,10 +27,10 @@ LEFT_OUT = f"Buckets of fewer than {LEAST} are not in the plot."
 ENOUGH = 100  # sentences for a bootstrap
 RUNS_NOTE = (
     "{sentences:,} sentences. Scores are means over the training runs of a system; s_opt: standard deviation over the "
-    "runs; s_sel: standard deviation over 1,000 bootstrap samples of the sentences, mean over the runs. Δ: "
-    "against {baseline}; + better, − worse at p < 0.05, = neither (two-sided approximate randomisation, 10,000 trials, "
-    "over the translations of all runs: Clark et al. 2011). p is about these runs: where Δ is not well above s_opt, "
-    "other seeds may turn it. ↓: lower is better. "
+    "runs; s_sel: standard deviation over {samples:,} bootstrap samples of the sentences, mean over the runs. Δ: "
+    "against {baseline}; + better, − worse at p < 0.05, = neither (two-sided approximate randomisation, {trials:,} "
+    "trials, over the translations of all runs: Clark et al. 2011). p speaks of these runs alone: where Δ is not well "
+    "above s_opt, other seeds may say otherwise. ↓: lower is better. "
 )
 # Every file of a report; one of an earlier report that the new one lacks would be taken for a part of it.
 FILES = {"README.md", "comparison.html"}
@@ -169,7 +170,8 @@ def run_tables(comparison: Comparison) -> list[Table]:
         arrow = ARROW[tested[baseline].lower_is_better]
         header = ["system", "runs", metric + arrow, "s_opt", "s_sel", "Δ (p)"]
         tables.append(Table(header, rows, f"{metric}: {comparison.signatures[metric]}."))
-    tables[0].note = RUNS_NOTE.format(sentences=len(comparison.references), baseline=baseline) + tables[0].note
+    counts = {"sentences": len(comparison.references), "trials": training_runs.TRIALS, "samples": training_runs.SAMPLES}
+    tables[0].note = RUNS_NOTE.format(baseline=baseline, **counts) + tables[0].note
     titles = [metric + ARROW[one[baseline].lower_is_better] for metric, one in comparison.against.items()]
     rows = [
         [name, f"{run + 1}", *(f"{scores[name][run]:.2f}" for scores in comparison.run_scores.values())]
