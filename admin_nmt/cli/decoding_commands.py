@@ -170,10 +170,9 @@ def evaluate(
     admin-nmt evaluate runs/zh-en/standard --source mt03.zh --target mt03.en0 --more-references mt03.en1 \\
         --more-references mt03.en2 --more-references mt03.en3 --language en
     """
-    from ..data.parallel_text import load_parallel
+    from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
-    from ..metrics.references import read_more_references
     from ..trainer.evaluation import evaluate_translator
 
     check_device(device)

@@ -1,9 +1,6 @@
 """One reference of each sentence, or several, as for the Chinese-English test sets of NIST, which have four."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-from ..data.parallel_text import read_lines
+from collections.abc import Sequence
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """Of each sentence its reference, or the list of its references, as many for every sentence."""
@@ -25,22 +22,6 @@ def reference_columns(references: References) -> list[list[str]]:
 def reference_rows(columns: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The references of each sentence, from one list of lines a reference file."""
     return list(zip(*columns, strict=True))
-
-
-def read_more_references(files: Iterable[str | Path], sentences: int) -> list[list[str]]:
-    """The lines of further reference files of a test set of so many sentences.
-
-    Raises:
-        ValueError: naming a file that has more or fewer lines, or that is no UTF-8 text.
-    """
-    columns = []
-    for file in files:
-        columns.append(list(read_lines(file)))
-        if len(columns[-1]) != sentences:
-            raise ValueError(
-                f"{file}: has {len(columns[-1])} references for {sentences} sentences of the test set; give one a line"
-            )
-    return columns
 
 
 def check_paired(hypotheses: Sequence[str], references: References) -> None:

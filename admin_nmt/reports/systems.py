@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.parallel_text import read_lines
+from ..data.parallel_text import read_lines, read_more_references
 from ..metrics.comparison import compare
-from ..metrics.references import read_more_references, reference_rows
+from ..metrics.references import reference_rows
 from ..runs.results import FILE, load_results, reference_name
 from ..user_errors import describe
 from .comparison_page import write_report

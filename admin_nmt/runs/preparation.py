@@ -18,13 +18,12 @@ from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions, format_counts
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
-from ..data.parallel_text import TEST_SET
+from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenizing import tokenize
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, read_config
-from ..metrics.references import read_more_references
 from ..model.configuration_admin import AdminConfig
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_tags
 from .recipe import Recipe
