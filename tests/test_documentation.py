@@ -129,6 +129,11 @@ def folder(tmp_path_factory) -> Path:
     assert result.exit_code == 0, result.output
     shutil.copytree(folder / "runs/mine", folder / "runs/phrasebook")
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
+    seeds = [f"grids/multi30k-variants/{system}-18-6-seed{seed}" for system in ("admin", "post_ln") for seed in (1, 2)]
+    for run in ("admin-1", "admin-2", "post-1", "post-2", *seeds):  # translated, no more
+        (folder / "runs" / run).mkdir(parents=True)
+        for file in ("test.src", "test.ref", "test.hyp", "results.json"):
+            shutil.copy(folder / "runs/mine" / file, folder / "runs" / run)
     return folder
 
 

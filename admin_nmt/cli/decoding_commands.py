@@ -150,6 +150,9 @@ def evaluate(
         str, typer.Option(callback=check_language, help="Code of the target language, for its tokenisation.")
     ],
     target: Target = None,
+    more_references: Annotated[
+        list[Path] | None, typer.Option(help="File of further references, beside TARGET; several by repeating.")
+    ] = None,
     output: Annotated[Path | None, typer.Option(callback=check_output, help="File for the translations.")] = None,
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
@@ -159,12 +162,15 @@ def evaluate(
     """BLEU, chrF and likelihood on a test set.
 
     Prints JSON: scores with sacreBLEU's signatures, lower-cased tokenised BLEU, NLL per target token. References are
-    taken as they are, translations are detokenised text; the numbers are those of sacreBLEU's command.
+    taken as they are, translations are detokenised text; the numbers are those of sacreBLEU's command. NLL is that of
+    the first references.
 
     \b
     admin-nmt evaluate runs/phrasebook/standard --source test.en --target test.de --language de
+    admin-nmt evaluate runs/zh-en/standard --source mt03.zh --target mt03.en0 --more-references mt03.en1 \\
+        --more-references mt03.en2 --more-references mt03.en3 --language en
     """
-    from ..data.parallel_text import load_parallel
+    from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
     from ..trainer.evaluation import evaluate_translator
@@ -172,9 +178,10 @@ def evaluate(
     check_device(device)
     quiet()
     pairs = load_parallel(source, target)
+    others = read_more_references(more_references or [], len(pairs))
     search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
     translator = Translator.from_pretrained(model, device=device, max_tokens=max_tokens, **search)
-    translations, results = evaluate_translator(translator, pairs, language, progress=True)
+    translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
     if output:
         write_lines(map(one_line, translations), output)
     print_json(results)

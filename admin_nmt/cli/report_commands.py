@@ -15,13 +15,14 @@ def compare(
         list[str],
         typer.Argument(
             metavar="SYSTEM",
-            help="Folders of finished runs, or files of translations, each maybe as name=path.",
+            help="Folders of finished runs or of grids, or files of translations, each maybe as name=path.",
             show_default=False,
         ),
     ],
     output: Annotated[Path, typer.Option(help="Folder of the report.")],
     reference: Annotated[
-        str | None, typer.Option(help="Raw references; by default those of the first finished run.")
+        list[str] | None,
+        typer.Option(help="Raw references; several by repeating; by default those of the first finished run."),
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Source sentences, shown with the examples; by default those of the run.")
@@ -44,15 +45,21 @@ def compare(
     needed), CSV tables, and plots as PNG and SVG. What cannot be compared is named and left out; the exit code is then
     1.
 
+    Several outputs of one name are training runs of one system, and so are the seeds of a grid's folder. Systems are
+    then compared by the means over their runs and by approximate randomisation over all of them (Clark et al. 2011).
+
     \b
     admin-nmt compare runs/admin runs/pre_ln other=hyp.txt --train-target train.de.gz --output comparison
+    admin-nmt compare admin=runs/admin-1 admin=runs/admin-2 post=runs/post-1 post=runs/post-2 --output comparison
+    admin-nmt compare runs/grids/multi30k-variants --baseline post_ln --output comparison
+    admin-nmt compare a.hyp b.hyp --reference test.en0 --reference test.en1 --language en --output comparison
     """
     from ..reports.systems import compare_systems
 
     complete = compare_systems(
         systems,
         output,
-        reference=reference,
+        references=reference or [],
         source=source,
         train_target=train_target,
         baseline=baseline,

@@ -20,6 +20,7 @@ from .rewriting import looks_segmented, rewrite
 SPLITS = ("train", "valid", "test")
 CORPUS_FIELDS = ("source", "target", "columns", "name", "split")
 TREATMENT_FIELDS = ("upsample", "tag", "detokenize")
+TEST_FIELDS = ("more_references",)
 
 
 def read_corpora(
@@ -33,7 +34,8 @@ def read_corpora(
 
     Args:
         spec: any of `train`, `valid` and `test`, each the arguments of `load_parallel` as a mapping, or a list of such
-            mappings. Those of `train` may also have `upsample`, `tag` and `detokenize`.
+            mappings. Those of `train` may also have `upsample`, `tag` and `detokenize`, that of `test`
+            `more_references`, a list of files, which are not read here.
         valid_every: every n-th of all training pairs becomes a pair of `valid` instead.
         cache_dir: where the Arrow files go; None for the cache of `datasets`.
         num_proc: worker processes; None for one a core.
@@ -80,14 +82,14 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
     named = [(f"data.{split}", given)]
     if isinstance(given, list) and split != "test":  # scores and cards name one test set
         named = [(f"data.{split}[{number}]", corpus) for number, corpus in enumerate(given)]
-    known = (*CORPUS_FIELDS, *TREATMENT_FIELDS) if split == "train" else CORPUS_FIELDS
+    known = CORPUS_FIELDS + {"train": TREATMENT_FIELDS, "test": TEST_FIELDS}.get(split, ())
     for where, corpus in named:
         _check_fields(where, corpus, known)
         if not corpus.get("source"):
             raise ValueError(f"{where} has no source; give a file or the name of a dataset")
         if split == "test" and isinstance(corpus["source"], list):
             raise ValueError(f"{where}.source is a list; give one file, as scores and model cards name one test set")
-        for file in own_files(corpus["source"], corpus.get("target")):
+        for file in [*own_files(corpus["source"], corpus.get("target")), *(corpus.get("more_references") or [])]:
             _check_file(where, file)
     return named
 

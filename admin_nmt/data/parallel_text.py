@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -169,6 +169,22 @@ def read_lines(path: str | Path) -> Iterator[str]:
         raise ValueError(f"{path}: damaged gzip data after line {number} ({error}); fetch the file again") from error
     if not number:
         raise ValueError(f"{path}: the file is empty")
+
+
+def read_more_references(files: Iterable[str | Path], sentences: int) -> list[list[str]]:
+    """The lines of further reference files of a test set of so many sentences.
+
+    Raises:
+        ValueError: naming a file that has more or fewer lines, or that is no UTF-8 text.
+    """
+    columns = []
+    for file in files:
+        columns.append(list(read_lines(file)))
+        if len(columns[-1]) != sentences:
+            raise ValueError(
+                f"{file}: has {len(columns[-1])} references for {sentences} sentences of the test set; give one a line"
+            )
+    return columns
 
 
 def decode_lines(file: IO[bytes], name: str | Path) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib import rc_context
 
-from ..metrics.comparison import Buckets, Comparison, Difference
+from ..metrics.comparison import Buckets, Comparison
+from ..metrics.significance import Difference
 from .curves import COLOURS, MARKERS, STYLES, literal, save
 
 WIDTH = 7.5  # inches
@@ -38,7 +39,7 @@ def plot_comparison(comparison: Comparison, folder: Path) -> dict[str, str]:
 
 
 def plot_scores(comparison: Comparison, path: Path) -> None:
-    """BLEU of every system with its confidence interval; a dashed line through the baseline."""
+    """BLEU of every system with its confidence interval, a tick for each run; a dashed line through the baseline."""
     systems = list(comparison.systems)
     tested = comparison.against["BLEU"]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.1 + 0.42 * len(systems)), layout="constrained")
@@ -47,11 +48,15 @@ def plot_scores(comparison: Comparison, path: Path) -> None:
         one = tested[name]
         colour = COLOURS[-1] if name == comparison.baseline else LINE_COLOURS[one.mark]
         axes.errorbar(one.score, row, xerr=one.interval, fmt="o", color=colour, capsize=4, markersize=7, linewidth=1.8)
+        if comparison.runs[name] > 1:
+            scores = comparison.run_scores["BLEU"][name]
+            axes.plot(scores, [row + 0.22] * len(scores), "|", color=colour, markersize=8, markeredgewidth=1.4)
         axes.annotate(f"{one.score:.2f}", (one.score, row), (0, 7), **ABOVE)
     marks = {name: " (baseline)" if name == comparison.baseline else f"  {tested[name].mark}" for name in systems}
     labels = [literal(name) + mark for name, mark in marks.items()]
     axes.set_yticks(range(len(systems)), labels)
-    axes.set(xlabel="BLEU, with its 95% confidence interval", ylim=(len(systems) - 0.5, -0.7))
+    ticks = "; ticks: runs" if max(comparison.runs.values()) > 1 else ""
+    axes.set(xlabel=f"BLEU, with its 95% confidence interval{ticks}", ylim=(len(systems) - 0.5, -0.7))
     axes.grid(axis="x", alpha=0.3)
     save_both(figure, path)
 

@@ -9,49 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from statistics import fmean
 
-from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
-from sacrebleu.significance import PairedTest
-from tqdm import tqdm
 
-from .scores import Scores, all_scores, bleu_of
+from .references import References, check_paired, reference_columns, reference_rows
+from .scores import Scores, bleu_of, untested_scores
+from .significance import Difference, Runs, Systems, bootstrap_tests, steps
+from .training_runs import run_tests
 
-LEVEL = 0.05
 ORDER = 4  # of the longest n-grams, as in BLEU
 FREQUENCIES = (1, 2, 5, 10, 100, 1000)
 LENGTHS = (5, 10, 15, 20, 25, 30, 40, 50, 60)
-Item = TypeVar("Item")
-Systems = Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A system's score against another's.
-
-    Attributes:
-        points: its score minus the other's.
-        p: how often chance alone would do as much; see `paired_bootstrap`.
-        score: its own score.
-        interval: half the width of its 95% confidence interval.
-        lower_is_better: as for TER.
-    """
-
-    points: float
-    p: float
-    score: float
-    interval: float
-    lower_is_better: bool = False
-
-    @property
-    def mark(self) -> str:
-        """ "+" for significantly better than the other system at p < 0.05, "−" for worse, "=" for neither."""
-        if self.p >= LEVEL:
-            return "="
-        return "+" if (self.points > 0) != self.lower_is_better else "−"
 
 
 @dataclass(frozen=True)
@@ -96,35 +66,41 @@ class Comparison:
     """Everything that is said about systems that translated one test set.
 
     Attributes:
-        systems: their translations.
-        references: one for each translation.
+        systems: the translations of each, of its first training run if it has several.
+        runs: how many each system has.
+        references: the first one of each translation.
+        more_references: the second one of each, and so on.
         sources: what was translated, where it is known.
         baseline: the system that the others are set against.
-        scores: every score and signature of each system, as `admin_nmt.metrics.scores` names them.
+        scores: those of each system that are not tested, as `admin_nmt.metrics.scores` names them, means over its runs.
         against: by metric, each system against the baseline.
-        signatures: of these tests, by metric.
         matrices: by metric, each system (row) against each (column).
-        accuracy: F1 of the words of each training frequency, where there was a training text.
-        lengths: BLEU of the sentences of each length.
+        signatures: of these tests, by metric.
+        run_scores: by metric and system, the score of each training run.
+        accuracy: F1 of the words of each training frequency, mean over the runs, where there was a training text.
+        lengths: BLEU of the sentences of each length, mean over the runs.
         contrasts: the baseline and every other system, both ways.
     """
 
     systems: dict[str, list[str]]
+    runs: dict[str, int]
     references: list[str]
+    more_references: list[list[str]]
     sources: list[str] | None
     baseline: str
     scores: dict[str, Scores]
     against: dict[str, dict[str, Difference]]
-    signatures: dict[str, str]
     matrices: dict[str, dict[tuple[str, str], Difference]]
+    signatures: dict[str, str]
+    run_scores: dict[str, dict[str, list[float]]]
     accuracy: Buckets | None
     lengths: Buckets
     contrasts: list[Contrast]
 
 
 def compare(
-    systems: dict[str, list[str]],
-    references: list[str],
+    systems: Mapping[str, Runs],
+    references: References,
     *,
     sources: list[str] | None = None,
     baseline: str | None = None,
@@ -134,9 +110,11 @@ def compare(
 ) -> Comparison:
     """All analyses of this module.
 
+    Words, n-grams and lengths are those of the first reference.
+
     Args:
-        systems: the detokenised translations of each system by its name, as many as references.
-        references: raw references.
+        systems: by name, the detokenised translations of each training run of a system; most have one run.
+        references: the raw reference of each sentence, or a list of references of each.
         sources: what was translated, for COMET and for whoever shows the examples.
         baseline: the system to set the others against; None for the first.
         train_target: the target side of the training text, which may be a stream; None leaves out the word accuracies.
@@ -144,56 +122,69 @@ def compare(
         progress: show on stderr how far it is.
 
     Raises:
-        ValueError: a system has more or fewer lines than there are references, or none, or `baseline` is no system.
+        ValueError: a run has more or fewer lines than there are references, or none, or `baseline` is no system.
         ImportError: BLEU's tokeniser for `language` is not installed.
     """
     baseline = baseline or next(iter(systems))
     if baseline not in systems:
         raise ValueError(f"baseline {baseline!r} is none of the systems {', '.join(systems)}")
-
-    def steps(items: Iterable[Item], what: str) -> Iterable[Item]:
-        return tqdm(items, desc=what, leave=False, disable=None if progress else True)  # None: not in a log file
-
+    for lines in chain(*systems.values()):
+        check_paired(lines, references)
     bleu = bleu_of(language)
-    tokenized = {name: [bleu.tokenizer(line) for line in lines] for name, lines in systems.items()}
-    wanted = [bleu.tokenizer(line) for line in references]
+    first, *more = reference_columns(references)
+    tokenized = {name: [[bleu.tokenizer(line) for line in run] for run in runs] for name, runs in systems.items()}
+    wanted = [bleu.tokenizer(line) for line in first]
     accuracy = None
     if train_target is not None:
-        words = vocabulary(wanted, *tokenized.values())
-        frequencies = word_frequencies(steps(train_target, "training text"), words, bleu.tokenizer)
-        accuracy = word_accuracy(tokenized, wanted, frequencies)
+        words = vocabulary(wanted, *chain(*tokenized.values()))
+        frequencies = word_frequencies(steps(train_target, "training text", progress), words, bleu.tokenizer)
+        accuracy = mean_buckets(tokenized, lambda runs: word_accuracy(runs, wanted, frequencies))
     scores = {
-        name: all_scores(lines, references, language, sources=sources)
-        for name, lines in steps(systems.items(), "scores")
+        name: mean_scores([untested_scores(lines, references, language, sources=sources) for lines in runs])
+        for name, runs in steps(systems.items(), "scores", progress)
     }
-    metrics = significance_metrics(language)
-    ordered = {baseline: systems[baseline]} | systems
-    tests = {
-        name: paired_bootstrap(ordered, references, metric)
-        for name, metric in steps(metrics.items(), "against the baseline")
-    }
-    # TER is slow: it is tested against the baseline alone.
-    matrices = {
-        name: significance_matrix(systems, references, metrics[name])
-        for name in steps(("BLEU", "chrF"), "each against each")
-    }
+    test = run_tests if any(len(runs) > 1 for runs in systems.values()) else bootstrap_tests
+    tests = test(systems, references, baseline, language, progress)
+    shown = {name: list(runs[0]) for name, runs in systems.items()}
     return Comparison(
-        systems=systems,
-        references=references,
+        systems=shown,
+        runs={name: len(runs) for name, runs in systems.items()},
+        references=first,
+        more_references=more,
         sources=sources,
         baseline=baseline,
         scores=scores,
-        against={name: {system: test[system] for system in systems} for name, (test, _) in tests.items()},
-        signatures={name: signature for name, (_, signature) in tests.items()},
-        matrices=matrices,
+        against=tests.against,
+        matrices=tests.matrices,
+        signatures=tests.signatures,
+        run_scores=tests.run_scores,
         accuracy=accuracy,
-        lengths=bleu_by_length(systems, references, bleu),
-        contrasts=_contrasts(systems, references, tokenized, wanted, baseline),
+        lengths=mean_buckets(systems, lambda runs: bleu_by_length(runs, references, bleu)),
+        contrasts=_contrasts(shown, references, {name: runs[0] for name, runs in tokenized.items()}, wanted, baseline),
     )
 
 
+def mean_scores(runs: Sequence[Scores]) -> Scores:
+    """The mean of each score over the runs of a system; what is no number is the same in all."""
+    first = runs[0]
+    return {
+        name: value if isinstance(value, str) else fmean(float(run[name]) for run in runs)
+        for name, value in first.items()
+    }
+
+
+def mean_buckets(systems: Mapping[str, Runs], measure: Callable[[Systems], Buckets]) -> Buckets:
+    """The buckets of each system with the means over its runs; `measure` takes these by any name."""
+    values: dict[str, list[float | None]] = {}
+    for name, runs in systems.items():
+        buckets = measure({str(number): lines for number, lines in enumerate(runs)})
+        columns = zip(*buckets.values.values(), strict=True)
+        values[name] = [None if None in column else fmean(column) for column in columns]
+    return Buckets(buckets.labels, buckets.counts, values)
+
+
 def _contrasts(
-    systems: Systems, references: Sequence[str], tokenized: Systems, wanted: Sequence[str], baseline: str
+    systems: Systems, references: References, tokenized: Systems, wanted: Sequence[str], baseline: str
 ) -> list[Contrast]:
     chrf = {name: sentence_chrf(lines, references) for name, lines in systems.items()}
     right = {name: matches(lines, wanted, ORDER) for name, lines in tokenized.items()}
@@ -207,61 +198,6 @@ def _contrasts(
         if found or sentences:
             contrasts.append(Contrast(better, worse, found, sentences))
     return contrasts
-
-
-def significance_metrics(language: str | None = None) -> dict[str, Metric]:
-    """The metrics that have a paired bootstrap, with the settings of `admin_nmt.metrics.scores.corpus_scores`."""
-    return {"BLEU": bleu_of(language), "chrF": CHRF(), "TER": TER()}
-
-
-def paired_bootstrap(systems: Systems, references: Sequence[str], metric: Metric) -> tuple[dict[str, Difference], str]:
-    """Every system against the first one, by sacreBLEU's paired bootstrap of 1,000 samples (Koehn 2004).
-
-    The seed is sacreBLEU's: 12345, or what the environment variable SACREBLEU_SEED says. p is sacreBLEU's too: as it
-    centres the absolute differences of the samples, it is about that of a one-sided test. It differs where sacreBLEU
-    gives the smallest p there is without evidence: for equal scores p is 1, and for few lines see `smallest_p`.
-
-    Returns:
-        The differences, and the signature of the test.
-    """
-    test = PairedTest(list(systems.items()), {"metric": metric}, [references], test_type="bs")
-    signatures, results = test()
-    ((label, signature),) = signatures.items()
-    scores: list[Any] = results[label]
-    first = next(iter(systems.values()))
-    differences = {}
-    for name, result in zip(systems, scores, strict=True):
-        points = float(result.score - scores[0].score)
-        p = 1.0 if points == 0 else max(float(result.p_value), smallest_p(systems[name], first, references))
-        differences[name] = Difference(points, p, float(result.score), float(result.ci), isinstance(metric, TER))
-    return differences, str(signature)
-
-
-def smallest_p(first: Sequence[str], second: Sequence[str], references: Sequence[str]) -> float:
-    """How often all the lines at which two systems differ favour one of them by chance alone; no test can tell more.
-
-    That is 2⁻ⁿ for n different lines, so fewer than five are never significant. The bootstrap does not know this: its
-    samples of a single sentence are all equal, which it takes for certainty.
-    """
-    lines = zip(first, second, references, strict=True)
-    return 0.5 ** len({line for line in lines if line[0] != line[1]})
-
-
-def significance_matrix(
-    systems: Systems, references: Sequence[str], metric: Metric
-) -> dict[tuple[str, str], Difference]:
-    """Every system (row) against every system (column), as in table 3 of Liu et al. 2020, and against itself."""
-    names = list(systems)
-    matrix = {}
-    for index, column in enumerate(names):
-        against, _ = paired_bootstrap({name: systems[name] for name in names[index:]}, references, metric)
-        itself = against[column]
-        for row, one in against.items():
-            matrix[column, row] = Difference(
-                0.0 - one.points, one.p, itself.score, itself.interval, one.lower_is_better
-            )
-            matrix[row, column] = one
-    return {(row, column): matrix[row, column] for row in names for column in names}
 
 
 def bucket_labels(cutoffs: Sequence[int]) -> list[str]:
@@ -314,18 +250,18 @@ def word_accuracy(
     return Buckets(bucket_labels(cutoffs), wanted, values)
 
 
-def bleu_by_length(
-    systems: Systems, references: Sequence[str], bleu: BLEU, cutoffs: Sequence[int] = LENGTHS
-) -> Buckets:
-    """BLEU of the sentences of each reference length, counted in the tokens of `bleu`; texts are not tokenised yet."""
+def bleu_by_length(systems: Systems, references: References, bleu: BLEU, cutoffs: Sequence[int] = LENGTHS) -> Buckets:
+    """BLEU of the sentences of each length of the first reference, in tokens of `bleu`; texts are not tokenised yet."""
     members: list[list[int]] = [[] for _ in (0, *cutoffs)]
-    for index, reference in enumerate(references):
+    columns = reference_columns(references)
+    for index, reference in enumerate(columns[0]):
         members[bisect_right(cutoffs, len(bleu.tokenizer(reference).split()))].append(index)
 
     def bucket_bleu(hypotheses: Sequence[str], indices: list[int]) -> float | None:
         if not indices:
             return None
-        return float(bleu.corpus_score([hypotheses[i] for i in indices], [[references[i] for i in indices]]).score)
+        chosen = [[column[i] for i in indices] for column in columns]
+        return float(bleu.corpus_score([hypotheses[i] for i in indices], chosen).score)
 
     values = {name: [bucket_bleu(lines, indices) for indices in members] for name, lines in systems.items()}
     return Buckets(bucket_labels(cutoffs), [len(indices) for indices in members], values)
@@ -382,10 +318,10 @@ def ngram_differences(
     return chosen
 
 
-def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """chrF of every sentence."""
-    chrf = CHRF()
-    return [chrf.sentence_score(ours, [theirs]).score for ours, theirs in zip(hypotheses, references, strict=True)]
+def sentence_chrf(hypotheses: Sequence[str], references: References) -> list[float]:
+    """chrF of every sentence, against its best reference."""
+    chrf, rows = CHRF(), reference_rows(reference_columns(references))
+    return [chrf.sentence_score(ours, theirs).score for ours, theirs in zip(hypotheses, rows, strict=True)]
 
 
 def largest_differences(first: Sequence[float], second: Sequence[float], *, top: int = 5) -> list[int]:

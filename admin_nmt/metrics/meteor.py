@@ -5,18 +5,25 @@ The score, its parameters and the sum over the corpus are those of Banerjee & La
 that METEOR 1.5 tuned for each language, its paraphrases and its weights of function words are not here, so its numbers
 do not compare with these. Its alignments differ too, as it adds up the weights of matches in whole numbers: in its
 search a stem match, of weight 0.6, counts for nothing and is left out where it would begin a chunk. Here it is a match.
+Of several references each sentence is counted against its best one, as METEOR 1.5 does.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
+from importlib.metadata import version
+from typing import Any
 
 import snowballstemmer
 from babel import Locale
+from sacrebleu.metrics.base import Metric, Score, Signature
 
 from .languages import language_code
 
 BEAM = 40  # METEOR 1.5's
+
+Words = Sequence[str]
+Counts = tuple[int, int, int, int]  # matches, chunks, words of the hypothesis, words of the reference
 
 # Two words match if they share a key: their stem, or a set of synonyms that both are in.
 Keys = Callable[[str], frozenset[Hashable]]
@@ -26,31 +33,92 @@ State = tuple[int, int]
 NOWHERE = -2  # no position follows it
 
 
+class Meteor:
+    """METEOR of one language, from counts that are summed over the corpus.
+
+    Args:
+        language: two-letter code; one without a Snowball stemmer has exact matches alone.
+
+    Attributes:
+        modules: that are at work, such as ("exact", "stem").
+    """
+
+    def __init__(self, language: str) -> None:
+        self.modules, self._keys = _modules(language_code(language))
+
+    def counts(self, hypothesis: Words, references: Sequence[Words]) -> Counts:
+        """Of one sentence, against the reference with which it scores best: the first one of equals."""
+        counts = ((*align(hypothesis, words, self._keys), len(hypothesis), len(words)) for words in references)
+        return max(counts, key=self.score)
+
+    @staticmethod
+    def score(counts: Sequence[float]) -> float:
+        """METEOR (0 to 100) of the `Counts` of a sentence, or of their sums over a corpus."""
+        matches, chunks, hypothesis_words, reference_words = counts
+        if not matches:
+            return 0.0
+        precision, recall = matches / hypothesis_words, matches / reference_words
+        mean = 10 * precision * recall / (recall + 9 * precision)
+        return 100 * mean * (1 - 0.5 * (chunks / matches) ** 3)
+
+
 def corpus_meteor(
-    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]], language: str
+    hypotheses: Sequence[Words], references: Sequence[Sequence[Words]], language: str
 ) -> tuple[str, float]:
     """METEOR from matches, chunks and lengths summed over the corpus.
 
     Args:
         hypotheses: the lower-cased tokens of each translation.
-        references: those of its reference.
+        references: those of each of its references.
         language: two-letter code of the language; one without a Snowball stemmer has exact matches alone.
 
     Returns:
         The name that says which modules were at work, such as "meteor_exact_stem", and the score from 0 to 100.
     """
-    modules, keys = _modules(language_code(language))
-    matches = chunks = hypothesis_words = reference_words = 0
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        counts = align(hypothesis, reference, keys)
-        matches, chunks = matches + counts[0], chunks + counts[1]
-        hypothesis_words, reference_words = hypothesis_words + len(hypothesis), reference_words + len(reference)
-    name = "_".join(("meteor", *modules))
-    if not matches:
-        return name, 0.0
-    precision, recall = matches / hypothesis_words, matches / reference_words
-    mean = 10 * precision * recall / (recall + 9 * precision)
-    return name, 100 * mean * (1 - 0.5 * (chunks / matches) ** 3)
+    meteor = Meteor(language)
+    counts = map(meteor.counts, hypotheses, references)
+    totals = [sum(column) for column in zip(*counts, strict=True)]
+    return "_".join(("meteor", *meteor.modules)), meteor.score(totals)
+
+
+class MeteorSignature(Signature):
+    """What METEOR depends on, as sacreBLEU writes it."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        super().__init__(args)
+        self.info |= {"case": "lc", "tok": "moses", "modules": "+".join(args["meteor"].modules)}
+        self.info["version"] = f"admin_nmt-{version('admin_nmt')}"
+
+
+class MeteorMetric(Metric):
+    """METEOR as a metric of sacreBLEU, for its tests of significance: the statistics of a sentence are its `Counts`.
+
+    Args:
+        language: two-letter code of the target language.
+        tokenize: a lower-cased sentence to its tokens, separated by spaces.
+    """
+
+    _SIGNATURE_TYPE = MeteorSignature
+
+    def __init__(self, language: str, tokenize: Callable[[str], str]) -> None:
+        super().__init__()
+        self.meteor, self._tokenize = Meteor(language), tokenize
+        self.name = f"METEOR ({', '.join(self.meteor.modules)})"
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return self._tokenize(sent.lower())
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": [line.split() for line in refs]}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        return list(self.meteor.counts(hypothesis.split(), ref_kwargs["references"]))
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> Score:
+        return Score(self.name, self.meteor.score(stats))
+
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> Score:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
 def align(hypothesis: Sequence[str], reference: Sequence[str], keys: Keys) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .languages import language_code
+from .references import References, check_paired, reference_columns
 from .scores import UNSPACED, multi_bleu
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")
@@ -36,12 +37,12 @@ PUBLISHED: dict[str, Callable[[Sequence[str], str], list[str]]] = {"liu2020": li
 """The paper by its name, and its tokens: `(sentences, language)` to lines of tokens separated by spaces."""
 
 
-def published_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str, paper: str) -> float:
+def published_bleu(hypotheses: Sequence[str], references: References, language: str, paper: str) -> float:
     """BLEU (0 to 100) as a paper's own scripts give it for detokenised translations.
 
     Args:
         hypotheses: translations as a reader would see them.
-        references: the untouched reference of each hypothesis.
+        references: the untouched reference of each hypothesis, or a list of references of each.
         language: two-letter code of the target language.
         paper: a name in [`PUBLISHED`].
 
@@ -50,8 +51,9 @@ def published_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
     """
     if paper not in PUBLISHED:
         raise ValueError(f"{paper!r} is no paper whose BLEU is known; choose from {', '.join(PUBLISHED)}")
-    hypothesis_tokens, reference_tokens = (PUBLISHED[paper](side, language) for side in (hypotheses, references))
-    return multi_bleu(hypothesis_tokens, reference_tokens)
+    check_paired(hypotheses, references)
+    tokens = [PUBLISHED[paper](side, language) for side in (hypotheses, *reference_columns(references))]
+    return multi_bleu(tokens[0], tokens[1:])
 
 
 def _spaced(language: str) -> str:

@@ -2,10 +2,10 @@
 
 `corpus_scores` is what they all report: sacreBLEU's BLEU, chrF and TER on detokenised text, each with its signature.
 `tokenized_bleu` exists only to stand beside published numbers that were computed on tokenised text. `all_scores` adds
-it, METEOR and, where it is installed, COMET.
+it, METEOR and, where it is installed, COMET. All but COMET take several references of each sentence as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sacrebleu.metrics.base import Metric
@@ -16,32 +16,34 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
 from .languages import language_code
-from .meteor import corpus_meteor
+from .meteor import Words, corpus_meteor
+from .references import References, check_paired, reference_columns
 
 Scores = dict[str, float | str]
 UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words
 
 
 def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], language: str | None = None, *, with_ter: bool = True
+    hypotheses: Sequence[str], references: References, language: str | None = None, *, with_ter: bool = True
 ) -> Scores:
     """Corpus BLEU, chrF and TER of detokenised translations against raw references, as sacreBLEU's command gives them.
 
     Args:
         hypotheses: translations as a reader would see them.
-        references: the untouched reference of each hypothesis.
+        references: the untouched reference of each hypothesis, or a list of references of each.
         language: two-letter code of the target language, for BLEU's tokeniser.
         with_ter: also TER, which takes seconds for a thousand sentences and minutes where they are long.
 
     Returns:
         `bleu`, `chrf` (0 to 100, cased) and `ter` (in per cent of the reference words, lower is better, not cased),
-        and of each its signature, as `bleu_signature` and so on.
+        and of each its signature, as `bleu_signature` and so on. Of several references BLEU clips n-grams by all and
+        compares with the closest length, chrF and TER take each sentence's best.
     """
     scores = bleu(hypotheses, references, language) | chrf(hypotheses, references)
     return scores | ter(hypotheses, references) if with_ter else scores
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+def bleu(hypotheses: Sequence[str], references: References, language: str | None = None) -> Scores:
     """`bleu` and `bleu_signature`, cased.
 
     As on the command line, "zh", "ja" and "ko" are split with sacreBLEU's tokeniser for them, every other language
@@ -74,24 +76,24 @@ def check_language(language: str) -> None:
     bleu_of(language)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+def chrf(hypotheses: Sequence[str], references: References) -> Scores:
     """`chrf` and `chrf_signature`, cased."""
     return _sacrebleu("chrf", CHRF(), hypotheses, references)
 
 
-def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+def ter(hypotheses: Sequence[str], references: References) -> Scores:
     """`ter` and `ter_signature`: edits, block shifts among them, per 100 reference words; case does not matter."""
     return _sacrebleu("ter", TER(), hypotheses, references)
 
 
-def _sacrebleu(name: str, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    _check_paired(hypotheses, references)
-    value = metric.corpus_score(hypotheses, [references]).score
+def _sacrebleu(name: str, metric: Metric, hypotheses: Sequence[str], references: References) -> Scores:
+    check_paired(hypotheses, references)
+    value = metric.corpus_score(hypotheses, reference_columns(references)).score
     return {name: float(value), f"{name}_signature": str(metric.get_signature())}
 
 
 def tokenized_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], language: str, *, lowercase: bool = True
+    hypotheses: Sequence[str], references: References, language: str, *, lowercase: bool = True
 ) -> float:
     """BLEU of multi-bleu.perl on Moses tokens, for comparison with papers that report it.
 
@@ -100,35 +102,43 @@ def tokenized_bleu(
 
     Args:
         hypotheses: detokenised translations.
-        references: the untouched reference of each hypothesis.
+        references: the untouched reference of each hypothesis, or a list of references of each.
         language: two-letter code of the target language, for Moses.
         lowercase: lower-case both sides first, as multi-bleu.perl's option `-lc`.
     """
-    _check_paired(hypotheses, references)
-    tokens = [moses_tokenize(side, language, lowercase=lowercase) for side in (hypotheses, references)]
-    return multi_bleu(*tokens)
+    check_paired(hypotheses, references)
+    tokens = [
+        moses_tokenize(side, language, lowercase=lowercase) for side in (hypotheses, *reference_columns(references))
+    ]
+    return multi_bleu(tokens[0], tokens[1:])
 
 
-def multi_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU (0 to 100) of lines of tokens separated by spaces, as multi-bleu.perl computes it: not smoothed, cased."""
-    _check_paired(hypotheses, references)
+def multi_bleu(hypotheses: Sequence[str], columns: Sequence[Sequence[str]]) -> float:
+    """BLEU (0 to 100) of tokens separated by spaces, as multi-bleu.perl computes it: not smoothed, cased.
+
+    Args:
+        hypotheses: a line each.
+        columns: of each of its reference files the lines.
+    """
     bleu = BLEU(tokenize="none", smooth_method="none", force=True)
-    return float(bleu.corpus_score(hypotheses, [references]).score)
+    return float(bleu.corpus_score(hypotheses, columns).score)
 
 
-def meteor(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Scores:
+def meteor(hypotheses: Sequence[str], references: References, language: str) -> Scores:
     """METEOR (0 to 100) of lower-cased Moses tokens, as meteor.py defines it; its name says the modules."""
-    _check_paired(hypotheses, references)
-    words, reference_words = (
-        [line.split() for line in moses_tokenize(lines, language)] for lines in (hypotheses, references)
-    )
-    name, value = corpus_meteor(words, reference_words, language)
+    check_paired(hypotheses, references)
+
+    def words(lines: Sequence[str]) -> list[Words]:
+        return [line.split() for line in moses_tokenize(lines, language)]
+
+    columns = map(words, reference_columns(references))
+    name, value = corpus_meteor(words(hypotheses), list(zip(*columns, strict=True)), language)
     return {name: value}
 
 
 def all_scores(
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: References,
     language: str,
     *,
     sources: Sequence[str] | None = None,
@@ -138,7 +148,7 @@ def all_scores(
 
     Args:
         hypotheses: translations as a reader would see them.
-        references: the untouched reference of each hypothesis.
+        references: the untouched reference of each hypothesis, or a list of references of each; COMET takes the first.
         language: two-letter code of the target language.
         sources: the sentence that each hypothesis translates; COMET needs them.
         comet_model: a checkpoint file or a repository in the local cache, instead of COMET's default model.
@@ -154,12 +164,25 @@ def all_scores(
     """
     if sources is not None and len(sources) != len(hypotheses):
         raise ValueError(f"{len(hypotheses)} hypotheses against {len(sources)} sources: give one source each")
-    scores = corpus_scores(hypotheses, references, language)
-    for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True)):
-        scores[name] = tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
-    scores |= meteor(hypotheses, references, language)
+    tested = corpus_scores(hypotheses, references, language) | meteor(hypotheses, references, language)
+    return tested | untested_scores(hypotheses, references, language, sources=sources, comet_model=comet_model)
+
+
+def untested_scores(
+    hypotheses: Sequence[str],
+    references: References,
+    language: str,
+    *,
+    sources: Sequence[str] | None = None,
+    comet_model: str | Path | None = None,
+) -> Scores:
+    """Those of `all_scores` that have no test of significance here: tokenised BLEU and COMET."""
+    scores: Scores = {
+        name: tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
+        for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True))
+    }
     if sources is not None:
-        scores |= comet(sources, hypotheses, references, comet_model)
+        scores |= comet(sources, hypotheses, reference_columns(references)[0], comet_model)
     return scores
 
 
@@ -169,19 +192,14 @@ def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool =
     Hyphenated words stay whole (no `-a`): the German test_2016_flickr then has the 12,103 words of the published
     evaluation, with `-a` 12,243. Chinese and Japanese are split by sacreBLEU's tokeniser instead.
     """
+    tokenize = moses_tokenizer(language)
+    return [tokenize(sentence.lower() if lowercase else sentence) for sentence in sentences]
+
+
+def moses_tokenizer(language: str) -> Callable[[str], str]:
+    """What splits a sentence, cased or not, as `moses_tokenize` does."""
     code = language_code(language)
-    if lowercase:
-        sentences = [sentence.lower() for sentence in sentences]
     if code in UNSPACED:
-        return [bleu_of(code).tokenizer(sentence) for sentence in sentences]
+        return bleu_of(code).tokenizer
     normalizer, tokenizer = MosesPunctNormalizer(lang=code), MosesTokenizer(lang=code)
-    return [tokenizer.tokenize(normalizer.normalize(sentence), escape=False, return_str=True) for sentence in sentences]
-
-
-def _check_paired(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    if isinstance(hypotheses, str) or isinstance(references, str):
-        raise ValueError("hypotheses and references are lists of sentences; put a single one into a list")
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses against {len(references)} references: give one reference each")
-    if not hypotheses:
-        raise ValueError("no hypotheses to score: the list is empty")
+    return lambda sentence: tokenizer.tokenize(normalizer.normalize(sentence), escape=False, return_str=True)

@@ -5,6 +5,8 @@ import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..figures.comparison_plots import LEAST, plot_comparison
 from ..files import whole_files
-from ..metrics.comparison import Buckets, Comparison, Contrast, Difference
+from ..metrics import training_runs
+from ..metrics.comparison import Buckets, Comparison, Contrast
+from ..metrics.significance import Difference
 from ..schema.messages import escaped
 from .markdown import table_lines
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
+ARROW = {True: " ↓", False: ""}  # of lower is better
 NAMES = {"tokenized_bleu": "tokenised BLEU", "tokenized_lowercase_bleu": "lower-cased tokenised BLEU", "comet": "COMET"}
 LEFT_OUT = f"Buckets of fewer than {LEAST} are not in the plot."
-TESTED = ("bleu", "chrf", "ter")  # shown with their tests
 ENOUGH = 100  # sentences for a bootstrap
+RUNS_NOTE = (
+    "{sentences:,} sentences. Scores are means over the training runs of a system; s_opt: standard deviation over the "
+    "runs; s_sel: standard deviation over {samples:,} bootstrap samples of the sentences, mean over the runs. Δ: "
+    "against {baseline}; + better, − worse at p < 0.05, = neither (two-sided approximate randomisation, {trials:,} "
+    "trials, over the translations of all runs: Clark et al. 2011). p speaks of these runs alone: where Δ is not well "
+    "above s_opt, other seeds may say otherwise. ↓: lower is better. "
+)
 # Every file of a report; one of an earlier report that the new one lacks would be taken for a part of it.
 FILES = {"README.md", "comparison.html"}
 FILES |= {
-    f"{table}.csv" for table in ("scores", "significance", "bleu_by_length", "ngrams", "sentences", "word_accuracy")
+    f"{table}.csv"
+    for table in ("scores", "runs", "significance", "bleu_by_length", "ngrams", "sentences", "word_accuracy")
 }
 FILES |= {
     f"{picture}.{kind}"
@@ -78,16 +90,28 @@ def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequ
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """What makes the tests weak."""
-    count = len(comparison.references)
-    few = f"The test set has only {count} sentence{'s' if count > 1 else ''}: below about {ENOUGH} the bootstrap's"
-    return [f"{few} intervals and p are too small to rely on."] if count < ENOUGH else []
+    """What makes the tests weak, and which of several references or runs a part of the page shows."""
+    count, said = len(comparison.references), []
+    if count < ENOUGH:
+        few = f"The test set has only {count} sentence{'s' if count > 1 else ''}: below about {ENOUGH} the bootstrap's"
+        said.append(f"{few} intervals and p are too small to rely on.")
+    if comparison.more_references:
+        said.append("Words, n-grams and lengths are counted in the first reference; the scores use all of them.")
+    if has_runs(comparison):
+        said.append("N-grams and examples are of each system's first run; all other numbers are means over its runs.")
+    return said
+
+
+def has_runs(comparison: Comparison) -> bool:
+    """Whether a system was trained more than once."""
+    return max(comparison.runs.values()) > 1
 
 
 def summary(comparison: Comparison) -> str:
     """What is compared."""
-    count = len(comparison.systems)
-    return f"{count} system{'s' if count > 1 else ''}, baseline: {comparison.baseline}."
+    count, references = len(comparison.systems), len(comparison.more_references) + 1
+    text = f"{count} system{'s' if count > 1 else ''}, baseline: {comparison.baseline}."
+    return text if references == 1 else f"{text} {references} references a sentence."
 
 
 def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
@@ -96,7 +120,8 @@ def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
     def picture(name: str) -> tuple[str, str] | None:
         return (name, pictures[name]) if name in pictures else None
 
-    parts = [Section("Scores", [score_table(comparison)], picture("scores"))]
+    tested = run_tables(comparison) if has_runs(comparison) else [score_table(comparison)]
+    parts = [Section("Scores", tested, picture("scores"))]
     parts[0].tables += other_scores(comparison)
     if len(comparison.systems) > 1:
         matrices = [matrix_table(comparison, metric) for metric in comparison.matrices]
@@ -114,8 +139,8 @@ def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
 def score_table(comparison: Comparison) -> Table:
     """Scores that have a significance test, with their difference from the baseline."""
     header = ["system"]
-    for metric in comparison.against:
-        header += [metric + (" ↓" if metric == "TER" else ""), "Δ (p)"]
+    for metric, tested in comparison.against.items():
+        header += [metric + ARROW[tested[comparison.baseline].lower_is_better], "Δ (p)"]
     rows = []
     for name in comparison.systems:
         row = [name]
@@ -133,6 +158,29 @@ def score_table(comparison: Comparison) -> Table:
     return Table(header, rows, note)
 
 
+def run_tables(comparison: Comparison) -> list[Table]:
+    """A table for each score that is tested over the training runs, as MultEval has them, and one of every run."""
+    tables, baseline = [], comparison.baseline
+    for metric, tested in comparison.against.items():
+        rows = []
+        for name, one in tested.items():
+            spreads = ["–" if s is None else f"{s:.2f}" for s in (one.s_opt, one.s_sel)]
+            delta = "" if name == baseline else versus(one)
+            rows.append([name, f"{comparison.runs[name]}", f"{one.score:.2f}", *spreads, delta])
+        arrow = ARROW[tested[baseline].lower_is_better]
+        header = ["system", "runs", metric + arrow, "s_opt", "s_sel", "Δ (p)"]
+        tables.append(Table(header, rows, f"{metric}: {comparison.signatures[metric]}."))
+    counts = {"sentences": len(comparison.references), "trials": training_runs.TRIALS, "samples": training_runs.SAMPLES}
+    tables[0].note = RUNS_NOTE.format(baseline=baseline, **counts) + tables[0].note
+    titles = [metric + ARROW[one[baseline].lower_is_better] for metric, one in comparison.against.items()]
+    rows = [
+        [name, f"{run + 1}", *(f"{scores[name][run]:.2f}" for scores in comparison.run_scores.values())]
+        for name, runs in comparison.runs.items()
+        for run in range(runs)
+    ]
+    return [*tables, Table(["system", "run", *titles], rows, "Every run by itself.")]
+
+
 def versus(one: Difference) -> str:
     """A difference with its p and verdict."""
     return f"{signed(one.points)} ({one.p:.3f}) {one.mark}"
@@ -146,7 +194,7 @@ def signed(points: float) -> str:
 def other_scores(comparison: Comparison) -> list[Table]:
     """Scores without a test, with their difference from the baseline; none where there is no such score."""
     of_baseline = comparison.scores[comparison.baseline]
-    metrics = [name for name, value in of_baseline.items() if not isinstance(value, str) and name not in TESTED]
+    metrics = [name for name, value in of_baseline.items() if not isinstance(value, str)]
     if not metrics:
         return []
     rows = []
@@ -157,9 +205,8 @@ def other_scores(comparison: Comparison) -> list[Table]:
 
 
 def label(metric: str) -> str:
-    """What a score is called in a table; METEOR says its modules, as in "METEOR (exact, stem)"."""
-    first, *modules = metric.split("_")
-    return f"METEOR ({', '.join(modules)})" if first == "meteor" else NAMES.get(metric, metric)
+    """What a score is called in a table."""
+    return NAMES.get(metric, metric)
 
 
 def matrix_table(comparison: Comparison, metric: str) -> Table:
@@ -182,7 +229,10 @@ def bucket_table(buckets: Buckets, title: str, what: str, note: str) -> Table:
 def csv_tables(comparison: Comparison) -> dict[str, list[list[Any]]]:
     """All that was measured, in full precision, by the name of the file."""
     tables: dict[str, list[list[Any]]] = {
-        "scores": [["system", "metric", "score", "difference", "interval", "p", "verdict"], *score_rows(comparison)],
+        "scores": [
+            ["system", "metric", "score", "difference", "interval", "p", "verdict", "s_opt", "s_sel"],
+            *score_rows(comparison),
+        ],
         "significance": [
             ["metric", "row", "column", "difference", "p", "verdict"],
             *(
@@ -219,7 +269,7 @@ def csv_tables(comparison: Comparison) -> dict[str, list[list[Any]]]:
                     one["line"],
                     *one["scores"],
                     one["source"],
-                    one["reference"],
+                    one["references"][0],
                     *one["texts"],
                 ]
                 for contrast in comparison.contrasts
@@ -229,6 +279,11 @@ def csv_tables(comparison: Comparison) -> dict[str, list[list[Any]]]:
     }
     if comparison.accuracy:
         tables["word_accuracy"] = bucket_rows(comparison.accuracy, "training_frequency", "words")
+    if has_runs(comparison):
+        tables["runs"] = [["system", "run", "metric", "score"]]
+        for metric, systems in comparison.run_scores.items():
+            for name, scores in systems.items():
+                tables["runs"] += [[name, run, metric, score] for run, score in enumerate(scores, 1)]
     return tables
 
 
@@ -237,10 +292,11 @@ def score_rows(comparison: Comparison) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for metric, tested in comparison.against.items():
         for name, one in tested.items():
-            rows.append([name, metric, one.score, one.points, one.interval, one.p, VERDICTS[one.mark]])
+            verdict = VERDICTS[one.mark]
+            rows.append([name, metric, one.score, one.points, one.interval, one.p, verdict, one.s_opt, one.s_sel])
     for name, scores in comparison.scores.items():
         for metric, value in scores.items():
-            if not isinstance(value, str) and metric not in TESTED:
+            if not isinstance(value, str):
                 rows.append([name, metric, value, value - float(comparison.scores[comparison.baseline][metric])])
     return rows
 
@@ -257,7 +313,7 @@ def examples(comparison: Comparison, contrast: Contrast) -> list[dict[str, Any]]
         {
             "line": index + 1,
             "source": comparison.sources[index] if comparison.sources else "",
-            "reference": comparison.references[index],
+            "references": [column[index] for column in (comparison.references, *comparison.more_references)],
             "texts": [comparison.systems[name][index] for name in (contrast.better, contrast.worse)],
             "scores": scores,
         }
@@ -265,9 +321,9 @@ def examples(comparison: Comparison, contrast: Contrast) -> list[dict[str, Any]]
     ]
 
 
-def marked(text: str, reference: str) -> list[tuple[str, bool]]:
-    """The words of a translation, and whether the reference has them too, each occurrence once."""
-    left = Counter(reference.split())
+def marked(text: str, references: Sequence[str]) -> list[tuple[str, bool]]:
+    """The words of a translation, and whether a reference has them too, each occurrence once."""
+    left: Counter[str] = reduce(or_, (Counter(reference.split()) for reference in references))
     words = []
     for word in text.split():
         words.append((word, left[word] > 0))
@@ -300,7 +356,7 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remar
         lines += markdown_table(Table(header, rows)) if rows else ["No n-gram is right more often."]
         for one in examples(comparison, contrast):
             texts = [("source", one["source"])] if one["source"] else []
-            texts.append(("reference", one["reference"]))
+            texts += [("reference", reference) for reference in one["references"]]
             names = zip((contrast.better, contrast.worse), one["scores"], one["texts"], strict=True)
             texts += [(f"{name}, chrF {chrf:.1f}", text) for name, chrf, text in names]
             lines += ["", *markdown_table(Table([f"line {one['line']}", ""], [list(row) for row in texts]))]

@@ -1,26 +1,55 @@
-"""Reading the systems of a comparison: folders of runs, and files of translations."""
+"""Reading the systems of a comparison: folders of runs and of grids, and files of translations."""
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.parallel_text import read_lines
+from ..data.parallel_text import read_lines, read_more_references
 from ..metrics.comparison import compare
-from ..runs.results import FILE, load_results
+from ..metrics.references import reference_rows
+from ..runs.results import FILE, load_results, reference_name
 from ..user_errors import describe
 from .comparison_page import write_report
 
+RUN_OF_GRID = re.compile(r"(.+)-seed(\d+)")  # a folder of a grid: system and seed
 
-def named(argument: str) -> tuple[str, Path]:
-    """The name and the path of a system: `name=path`, else the path's own name without ending."""
+
+@dataclass(frozen=True)
+class Candidate:
+    """What may be a system, or a training run of one.
+
+    Attributes:
+        name: of the system.
+        path: folder of a run, or file of translations.
+        named: whether the name was given, or is that of a grid's system: candidates of such a name are runs of it.
+    """
+
+    name: str
+    path: Path
+    named: bool
+
+
+def candidates(argument: str) -> list[Candidate]:
+    """What an argument stands for: `name=path`, a path with its own name without ending, or all runs of a grid."""
     path = Path(argument)
     if "=" in argument and not path.exists():
         name, rest = argument.split("=", 1)
         if not name.strip():
             raise ValueError(f"{argument}: has no name before the =; write name=path, or the path alone")
-        return name, Path(rest)
-    return (path.resolve().name if path.is_dir() else path.stem), path
+        return [Candidate(name, Path(rest), True)]
+    return runs_of_grid(path) or [Candidate(path.resolve().name if path.is_dir() else path.stem, path, False)]
+
+
+def runs_of_grid(path: Path) -> list[Candidate]:
+    """The runs of a grid's folder by system and seed; none where this is a run, or no folder."""
+    if not path.is_dir() or (path / FILE).exists():
+        return []
+    found = [(match, folder) for folder in path.iterdir() if (match := RUN_OF_GRID.fullmatch(folder.name))]
+    ordered = sorted(found, key=lambda one: (one[0][1], int(one[0][2])))
+    return [Candidate(match[1], folder, True) for match, folder in ordered]
 
 
 def translations(path: Path) -> Path:
@@ -46,38 +75,43 @@ def facts(path: Path) -> dict[str, Any]:
     return load_results(path) if (path / FILE).is_file() else {}
 
 
-def read_system(path: Path, references: list[str]) -> list[str]:
-    """The translations of a system, checked against the references.
+def read_run(path: Path, columns: Sequence[list[str]]) -> list[str]:
+    """The translations of a run, checked against the references.
 
     Raises:
         ValueError: as for `translations`; or the lines are not as many as the references, or these are not the run's.
     """
     file = translations(path)
-    lines = list(read_lines(file))
-    if len(lines) != len(references):
-        raise ValueError(f"{file}: has {len(lines)} translations for {len(references)} references; give one a line")
+    lines, wanted = list(read_lines(file)), len(columns[0])
+    if len(lines) != wanted:
+        raise ValueError(f"{file}: has {len(lines)} translations for {wanted} references; give one a line")
     own = path / "test.ref"
-    if own.exists() and list(read_lines(own)) != references:
+    if own.exists() and list(read_lines(own)) not in columns:
         raise ValueError(f"{own}: differs from the references, so this run translated another test set")
     return lines
 
 
 def read_systems(
-    candidates: Iterable[tuple[str, Path]], references: list[str]
-) -> tuple[dict[str, list[str]], list[Path], list[str]]:
-    """The translations of the systems that can be compared, their paths, and why the others cannot, said on stderr."""
-    systems: dict[str, list[str]] = {}
-    kept, left_out = [], []
-    for name, path in candidates:
+    given: Iterable[Candidate], columns: Sequence[list[str]]
+) -> tuple[dict[str, list[list[str]]], list[Path], list[str]]:
+    """The runs of the systems that can be compared, their paths, and why the others cannot, said on stderr."""
+    systems: dict[str, list[list[str]]] = {}
+    kept: list[Candidate] = []
+    left_out = []
+    for one in given:
         try:
-            if name in systems:
-                raise ValueError(f"{path}: there is a system {name} already; give this one as name=path")
-            systems[name] = read_system(path, references)
-            kept.append(path)
+            if any(one.name == other.name and not (one.named and other.named) for other in kept):
+                raise ValueError(f"{one.path}: there is a system {one.name} already; give this one as name=path")
+            systems.setdefault(one.name, []).append(read_run(one.path, columns))
+            kept.append(one)
         except (ValueError, OSError) as error:
             left_out.append(f"left out: {describe(error)}")
             print(left_out[-1], file=sys.stderr)
-    return systems, kept, left_out
+    systems = {name: runs for name, runs in systems.items() if runs}
+    for name in systems:
+        if len(runs := [one.path for one in kept if one.name == name]) > 1:
+            left_out.append(f"runs of {name}: {', '.join(path.name for path in runs)}")
+    return systems, [one.path for one in kept], left_out
 
 
 def beside(paths: Iterable[Path], name: str) -> Path | None:
@@ -95,7 +129,7 @@ def compare_systems(
     arguments: list[str],
     output: Path,
     *,
-    reference: str | None = None,
+    references: Sequence[str] = (),
     source: str | None = None,
     train_target: str | None = None,
     baseline: str | None = None,
@@ -105,9 +139,10 @@ def compare_systems(
     """Compare systems that translated one test set and write the report; says whether all of them are in it.
 
     Args:
-        arguments: folders of finished runs, or files of detokenised translations, each maybe as `name=path`.
+        arguments: folders of finished runs or of grids, or files of detokenised translations, each maybe as
+            `name=path`; several of one name are runs of one system.
         output: folder of the report.
-        reference: raw references; by default those of the first finished run.
+        references: files of raw references; by default those of the first finished run.
         source: source sentences, shown with the examples; by default those of the run.
         train_target: target side of the training text, for word accuracy by frequency.
         baseline: name of the system to set the others against; by default the first.
@@ -118,12 +153,12 @@ def compare_systems(
     """
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output}: is a file; name a folder")
-    candidates = [named(argument) for argument in arguments]
-    names = [name for name, _ in candidates]
+    given = [one for argument in arguments for one in candidates(argument)]
+    names = dict.fromkeys(one.name for one in given)
     if baseline and baseline not in names:
         raise ValueError(f"--baseline {baseline}: the systems are {', '.join(names)}")
-    references = list(read_lines(reference or reference_file(path for _, path in candidates)))
-    systems, kept, remarks = read_systems(candidates, references)
+    columns = read_references(references or reference_files(one.path for one in given))
+    systems, kept, remarks = read_systems(given, columns)
     if not systems:
         raise ValueError("no system is left to compare")
     chosen = baseline if baseline in systems else next(iter(systems))
@@ -132,8 +167,8 @@ def compare_systems(
         print(remarks[-1], file=sys.stderr)
     comparison = compare(
         systems,
-        references,
-        sources=read_sources(source or beside(kept, "test.src"), len(references)),
+        reference_rows(columns),
+        sources=read_sources(source or beside(kept, "test.src"), len(columns[0])),
         baseline=chosen,
         train_target=read_lines(train_target) if train_target else None,
         language=language or target_language(kept),
@@ -141,14 +176,27 @@ def compare_systems(
     )
     write_report(comparison, output, title, remarks)
     print(f"{output / 'comparison.html'}: {', '.join(systems)}")
-    return len(systems) == len(candidates)
+    return len(kept) == len(given)
 
 
-def reference_file(paths: Iterable[Path]) -> Path:
+def read_references(files: Sequence[str | Path]) -> list[list[str]]:
+    """The lines of each file of references.
+
+    Raises:
+        ValueError: naming a file that has not as many lines as the first one.
+    """
+    first = list(read_lines(files[0]))
+    return [first, *read_more_references(files[1:], len(first))]
+
+
+def reference_files(paths: Iterable[Path]) -> list[Path]:
     """The references of the first run that has some."""
-    if (found := beside(paths, "test.ref")) is None:
+    if (found := beside(paths, reference_name(0))) is None:
         raise ValueError("no run here has a test.ref; give the references with --reference")
-    return found
+    files = [found]
+    while (further := found.with_name(reference_name(len(files)))).is_file():
+        files.append(further)
+    return files
 
 
 def read_sources(path: str | Path | None, count: int) -> list[str] | None:

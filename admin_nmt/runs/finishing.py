@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from ..averaging import average_checkpoints
 from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.published_bleu import published_bleu
+from ..metrics.references import reference_rows
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights
 from .cards import write_card
 from .recipe import Recipe
-from .results import DEGENERATE, device_name
+from .results import DEGENERATE, device_name, reference_name
 
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
@@ -99,16 +101,27 @@ def write_cards(run: Path, results: dict[str, Any]) -> None:
         print_once(f"      no model card: {error}")
 
 
-def test_scores(model: Path, test: Dataset | None, language: str, paper: str | None = None) -> dict[str, Any]:
+def test_scores(
+    model: Path,
+    test: Dataset | None,
+    language: str,
+    paper: str | None = None,
+    more_references: Sequence[Sequence[str]] = (),
+) -> dict[str, Any]:
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
-    references, translator = test["target"][:], Translator.from_pretrained(model)
+    columns, translator = [test["target"][:], *more_references], Translator.from_pretrained(model)
+    references = reference_rows(columns)
     started = time.perf_counter()
     translations = translator.translate(test["source"][:], progress=True)
     seconds = time.perf_counter() - started
     if PartialState().is_main_process:
-        for name, lines in (("test.hyp", translations), ("test.ref", references), ("test.src", test["source"][:])):
+        for earlier in model.parent.glob("test.ref[1-9]*"):  # of which there may have been more
+            earlier.unlink()
+        files = {"test.hyp": translations, "test.src": test["source"][:]}
+        files |= {reference_name(number): lines for number, lines in enumerate(columns)}
+        for name, lines in files.items():
             (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
@@ -122,7 +135,9 @@ def test_scores(model: Path, test: Dataset | None, language: str, paper: str | N
         print_once(f"      BLEU as {paper} computed it {scores['published_bleu']:.2f}")
     for row in range(min(3, len(test))):
         print_once(f"      source      {test[row]['source']}")
-        print_once(f"      translation {translations[row]}\n      reference   {references[row]}")
+        print_once(f"      translation {translations[row]}")
+        for reference in references[row]:
+            print_once(f"      reference   {reference}")
     sources, distinct = len(set(test["source"][:])), len(set(translations))
     if distinct <= DEGENERATE * sources:
         print_once(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
@@ -20,7 +20,7 @@ from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions, format_counts
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
-from ..data.parallel_text import TEST_SET
+from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.rewriting import count_words
 from ..data.tokenizing import tokenize
@@ -39,12 +39,13 @@ Watch = Callable[[str], AbstractContextManager["Step"]]
 
 @dataclass
 class Prepared:
-    """Tokenised data, tokenizers and the counts of the cleaning."""
+    """Tokenised data, tokenizers, the counts of the cleaning, and the lines of each further reference of the test."""
 
     data: DatasetDict
     source_tokenizer: PreTrainedTokenizerBase
     target_tokenizer: PreTrainedTokenizerBase
     counts: dict[str, int]
+    more_references: list[list[str]] = field(default_factory=list)
 
 
 @dataclass
@@ -123,10 +124,12 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         with watch("reading") as step:
             training, evaluation = read_corpora(spec, valid_every=recipe.data.valid_every, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
+            more_references = _more_references(spec, evaluation)
         vocabulary = (SubwordVocabulary if recipe.tokenizer.kind == "subword_nmt" else ByteVocabulary)(recipe, options)
         with watch("cleaning") as step:
+            held_out = _with_more_references(evaluation, more_references)
             how = options | vocabulary.cleaning(cleaning)
-            training, counts = clean_corpora(training, evaluation, cleaning, recipe.languages, **how)
+            training, counts = clean_corpora(training, held_out, cleaning, recipe.languages, **how)
             step.pairs = counts["total"]
         print_once(format_counts(counts))
         with watch("vocabulary") as step:
@@ -142,7 +145,24 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
     print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_sizes(recipe, source, target)}")
     print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
-    return Prepared(DatasetDict(data), source, target, counts)
+    return Prepared(DatasetDict(data), source, target, counts, more_references)
+
+
+def _more_references(spec: dict[str, Any], evaluation: DatasetDict) -> list[list[str]]:
+    files = spec.get("test", {}).get("more_references") or []
+    try:
+        return read_more_references(files, len(evaluation["test"])) if files else []
+    except ValueError as error:
+        raise ValueError(f"data.test.more_references: {error}") from error
+
+
+def _with_more_references(evaluation: DatasetDict, more_references: list[list[str]]) -> DatasetDict:
+    """What training must not see: also each source of the test set with its further references."""
+    pairs = {
+        f"test {number}": Dataset.from_dict({"source": evaluation["test"]["source"][:], "target": lines})
+        for number, lines in enumerate(more_references, 1)
+    }
+    return DatasetDict(evaluation | pairs)
 
 
 def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:
@@ -168,7 +188,7 @@ def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[st
             return [below(file) for file in files]
         return files if files is None or files.startswith(TEST_SET) else str(Path(root) / files)
 
-    sides = ("source", "target")
+    sides = ("source", "target", "more_references")
     found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]
     return found if isinstance(corpora, list) else found[0]
 

@@ -64,6 +64,18 @@ _Training: Any = section_of(AdminTrainingArguments, without=["output_dir", *WITH
 SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
+class TestSection(_Corpus):
+    """A corpus, and one more field.
+
+    Args:
+        more_references: files of further references, line by line beside `target`, which is the first.
+    """
+
+    __test__ = False  # no tests, whatever pytest makes of the name
+
+    more_references: list[str] | None = None
+
+
 class CleaningSection(_Cleaning):
     """Fields of `CleaningOptions`."""
 
@@ -87,7 +99,7 @@ class DataSection(Section):
         train: a corpus or a list of them, as `admin_nmt.data.corpora.read_corpora` reads them.
         valid: likewise, without `upsample`, `tag` and `detokenize`.
         valid_every: instead of `valid`: every n-th of all training pairs, before the cleaning.
-        test: one corpus.
+        test: one corpus, perhaps with several references.
         cleaning: of the training pairs.
     """
 
@@ -98,7 +110,7 @@ class DataSection(Section):
     train: one_or_several(_TrainingCorpus) | None = None  # type: ignore[valid-type]
     valid: one_or_several(_Corpus) | None = None  # type: ignore[valid-type]
     valid_every: int | None = Field(default=None, ge=2)
-    test: _Corpus | None = None
+    test: TestSection | None = None
     cleaning: CleaningSection | None = None
 
     @model_validator(mode="after")

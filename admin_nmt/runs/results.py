@@ -138,6 +138,11 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def reference_name(number: int) -> str:
+    """What a run calls the references of its test set: test.ref, then test.ref1, test.ref2 and so on."""
+    return f"test.ref{number or ''}"
+
+
 def device_name(device: torch.device) -> str:
     """The GPU's name, or the processor's."""
     if device.type == "cuda":

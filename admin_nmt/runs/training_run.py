@@ -115,7 +115,13 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
     print_once(f"[5/5] test set, beam search with {standard}")
-    results |= test_scores(standard, prepared.data.get("test"), recipe.languages[1], recipe.evaluation.published_bleu)
+    results |= test_scores(
+        standard,
+        prepared.data.get("test"),
+        recipe.languages[1],
+        recipe.evaluation.published_bleu,
+        prepared.more_references,
+    )
     if trainer.is_world_process_zero():
         write_cards(folder, results)
         write_results(folder, results)

@@ -1,6 +1,7 @@
 """What an evaluation reports: likelihood of the references, BLEU and chrF of the translations."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
@@ -10,6 +11,7 @@ from ..data.tokenizing import tokenize
 from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
+from ..metrics.references import reference_rows
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..model.loss import IGNORED
 
@@ -91,19 +93,26 @@ def validation_scores(
 
 
 def evaluate_translator(
-    translator: Translator, pairs: Dataset, language: str, *, progress: bool = False
+    translator: Translator,
+    pairs: Dataset,
+    language: str,
+    *,
+    more_references: Sequence[Sequence[str]] = (),
+    progress: bool = False,
 ) -> tuple[list[str], dict[str, Any]]:
     """Translates the column `source` and scores the text against the untouched column `target`.
 
     Args:
         language: two-letter code of the target language.
+        more_references: of each file of further references the lines; `nll` is that of the column `target` alone.
         progress: show progress bars.
 
     Returns:
         The translations, and what [`score`] gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
         `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
     """
-    translations, references = translator.translate(pairs["source"][:], progress=progress), pairs["target"][:]
+    translations = translator.translate(pairs["source"][:], progress=progress)
+    references = reference_rows([pairs["target"][:], *more_references])
     results: dict[str, Any] = corpus_scores(translations, references, language)
     results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     results["sentences"] = len(pairs)

@@ -30,6 +30,8 @@ from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folders.model_folder import read_config
 from admin_nmt.folders.model_info import export_outlook, omega_tensors
 from admin_nmt.folding import fold_omega
+from admin_nmt.metrics.references import reference_rows
+from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.evaluation import evaluate_translator
@@ -266,6 +268,21 @@ def test_evaluate(model, files, tmp_path):
     translations, expected = evaluate_translator(translator, load_parallel(files[1], files[3]), "de")
     assert json.loads(result.stdout) == pytest.approx(expected)
     assert lines(tmp_path / "out") == translations
+
+
+def test_evaluate_takes_further_references(model, files, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    other.write_text("".join(f"{line} x\n" for line in lines(Path(files[3]))))
+    one.write_text("one\n")
+    assert f"error: {one}: has 1 references for 7 sentences" in error(
+        "evaluate", model, *files, "--language", "de", "--more-references", other, "--more-references", one
+    )
+    options = ("--language", "de", "--num-beams", 1, "--more-references", other, "--output", tmp_path / "out")
+    result = json.loads(invoke("evaluate", model, *files, *options).stdout)
+    references = reference_rows([lines(Path(files[3])), lines(other)])
+    scores = corpus_scores(lines(tmp_path / "out"), references, "de")
+    assert {name: result[name] for name in scores} == pytest.approx(scores)
+    assert result["bleu_signature"].startswith("nrefs:2|")
 
 
 def test_profile_measures_a_new_model(model, files, tmp_path):

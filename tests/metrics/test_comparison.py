@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,13 +23,12 @@ from admin_nmt.metrics.comparison import (
     matches,
     ngram_counts,
     ngram_differences,
-    paired_bootstrap,
-    significance_matrix,
-    significance_metrics,
     word_accuracy,
     word_frequencies,
 )
-from admin_nmt.metrics.scores import corpus_scores
+from admin_nmt.metrics.references import reference_rows
+from admin_nmt.metrics.scores import corpus_scores, meteor
+from admin_nmt.metrics.significance import paired_bootstrap, significance_matrix, significance_metrics
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 LINES = 200
@@ -63,6 +63,24 @@ def test_fifty_shuffled_lines_are_significantly_worse(good, shuffled, references
         assert differences["shuffled"].mark == "−"
         assert differences["shuffled"].p < 0.01
         assert (differences["shuffled"].points > 0) == isinstance(metric, TER)
+
+
+def test_meteor_is_tested_as_it_is_scored(good, shuffled, references):
+    """Its score is a ratio of sums over the corpus, and so is that of each bootstrap sample."""
+    (metric,) = (one for name, one in significance_metrics("de").items() if name == "METEOR (exact, stem)")
+    systems = {"good": good, "shuffled": shuffled}
+    differences, signature = paired_bootstrap(systems, references, metric)
+    expected = {name: meteor(lines, references, "de")["meteor_exact_stem"] for name, lines in systems.items()}
+    assert {name: one.score for name, one in differences.items()} == pytest.approx(expected)
+    assert (differences["shuffled"].mark, differences["good"].p) == ("−", 1.0)
+    assert signature.startswith("nrefs:1|bs:1000|seed:12345|case:lc|tok:moses|modules:exact+stem|version:admin_nmt-")
+    counts = np.array(metric._extract_corpus_statistics(shuffled, [references]), dtype=float)
+    drawn = np.random.default_rng(12345).choice(LINES, (1000, LINES))
+    matches_, chunks, ours, theirs = counts[drawn].sum(1).T
+    precision, recall = matches_ / ours, matches_ / theirs
+    samples = 1000 * precision * recall / (recall + 9 * precision) * (1 - 0.5 * (chunks / matches_) ** 3)
+    low, high = np.sort(samples)[[25, 974]]
+    assert differences["shuffled"].interval == pytest.approx((high - low) / 2, rel=1e-4)
 
 
 def test_a_system_against_itself_is_equal_with_p_one(good, references):
@@ -177,7 +195,7 @@ def test_largest_differences():
 
 
 def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references):
-    systems = {"good": good, "shuffled": shuffled}
+    systems = {"good": [good], "shuffled": [shuffled]}
     comparison = compare(systems, references, baseline="shuffled", train_target=iter(references))
     assert comparison.against["BLEU"]["good"].mark == "+"
     assert comparison.against["BLEU"]["shuffled"].p == 1
@@ -189,13 +207,38 @@ def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references
         compare(systems, references, baseline="best")
 
 
+def test_with_several_references_scores_take_all_and_words_the_first(good, shuffled, references):
+    good, shuffled, references = (lines[:40] for lines in (good, shuffled, references))
+    several = reference_rows([references, good])
+    comparison = compare({"good": [good], "shuffled": [shuffled]}, several, train_target=references)
+    assert (comparison.references, comparison.more_references) == (references, [good])
+    scores = corpus_scores(shuffled, several, "de") | meteor(shuffled, several, "de")
+    for metric, name in {
+        "BLEU": "bleu",
+        "chrF": "chrf",
+        "TER": "ter",
+        "METEOR (exact, stem)": "meteor_exact_stem",
+    }.items():
+        assert comparison.against[metric]["shuffled"].score == pytest.approx(scores[name])
+        assert comparison.signatures[metric].startswith("nrefs:2|")
+    assert comparison.against["BLEU"]["good"].score == pytest.approx(100)
+    single = compare({"good": [good], "shuffled": [shuffled]}, references, train_target=references)
+    assert comparison.accuracy == single.accuracy
+    assert comparison.lengths.counts == single.lengths.counts
+    assert [one.ngrams for one in comparison.contrasts] == [one.ngrams for one in single.contrasts]
+    contrast = comparison.contrasts[-1]
+    assert (contrast.better, contrast.worse) == ("good", "shuffled")
+    assert {chrf for chrf, _ in contrast.sentences.values()} == {100}
+
+
 def test_batch_size_does_not_change_scores(tmp_path, tiny_model):
     tokenizer = toy_tokenizer()
     tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
     save_tokenizers(tmp_path, tokenizer)
     texts = random_texts(12)
     sizes = {size: Translator.from_pretrained(tmp_path, max_tokens=size) for size in (30, 4096)}
-    systems = {str(size): translator.translate(texts, max_new_tokens=9) for size, translator in sizes.items()}
+    systems = {str(size): [translator.translate(texts, max_new_tokens=9)] for size, translator in sizes.items()}
     comparison = compare(systems, texts)
     assert comparison.scores["30"] == comparison.scores["4096"]
+    assert {one.points for tested in comparison.against.values() for one in tested.values()} == {0.0}
     assert {one.mark for matrix in comparison.matrices.values() for one in matrix.values()} == {"="}

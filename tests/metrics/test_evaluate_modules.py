@@ -84,3 +84,13 @@ def test_a_language_that_is_needed_is_asked_for(name):
 def test_unknown_name_is_refused():
     with pytest.raises(ValueError, match="no module 'rouge'; there are bleu, chrf"):
         module_path("rouge")
+
+
+def test_several_references_come_as_a_list_for_each_prediction():
+    several = [[line, line.upper()] for line in REFERENCES]
+    for name in NAMES:
+        module = evaluate.load(module_path(name), keep_in_memory=True)
+        scores = module.compute(predictions=HYPOTHESES, references=several, language="de")
+        expected = all_scores(HYPOTHESES, several, "de")
+        assert scores == {key: expected[key] for key in scores}
+    assert expected["bleu_signature"].startswith("nrefs:2|")

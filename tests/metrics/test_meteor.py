@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.metrics.meteor import align, corpus_meteor
+from admin_nmt.metrics.meteor import align
+from admin_nmt.metrics.meteor import corpus_meteor as corpus_meteor_of_several
 
 
 def same_word(word):
     return frozenset((word,))
+
+
+def corpus_meteor(hypotheses, references, language):
+    """Against one reference each."""
+    return corpus_meteor_of_several(hypotheses, [[one] for one in references], language)
 
 
 def exhaustive(hypothesis, reference):

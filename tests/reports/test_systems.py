@@ -147,7 +147,7 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
         "runs/c",
         "runs/torn",
         "runs/other_test_set",
-        "x=runs/a/test.hyp",
+        "perfect.txt",
     )
     code, errors = run_in("x=runs/a", "perfect.txt", *bad, "--baseline", "b", "--output", "rest")
     assert code == 1
@@ -160,7 +160,7 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
         "runs/c: has no finished evaluation",
         "runs/torn/results.json: is no valid JSON",
         "runs/other_test_set/test.ref: differs from the references",
-        "runs/a/test.hyp: there is a system x already",
+        "perfect.txt: there is a system perfect already; give this one as name=path",
     ]
     assert len(said) == len(expected)
     assert all(part in line for part, line in zip(expected, said, strict=True))
@@ -175,14 +175,88 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
 
 def test_files_of_an_earlier_report_do_not_stay(folder, run_in):
     """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
-    run_in("runs/a", "perfect.txt", "--train-target", "train.de", "--output", "twice")
+    run_in("x=runs/a", "x=perfect.txt", "y=perfect.txt", "--train-target", "train.de", "--output", "twice")
     assert {file.name for file in (folder / "twice").iterdir()} == FILES
     (folder / "twice" / "notes.txt").touch()
     run_in("runs/a", "--output", "twice")
     left = FILES - {file.name for file in (folder / "twice").iterdir()}
     pictures = {"significance.png", "significance.svg", "word_accuracy.png", "word_accuracy.svg"}
-    assert left == pictures | {"word_accuracy.csv"}
+    assert left == pictures | {"word_accuracy.csv", "runs.csv"}
     assert (folder / "twice" / "notes.txt").exists()
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory) -> Path:
+    """A grid's folder with three seeds of two systems, of which one run diverged, on two references."""
+    folder, rng = tmp_path_factory.mktemp("grids") / "toy", random.Random(2)
+    sources, references = map(list, zip(*phrasebook(30, 1, 1)["train"], strict=True))
+    for system, share in (("admin-6-6", 0.1), ("post_ln-6-6", 0.4)):
+        for seed in (1, 2, 10):
+            run = folder / f"{system}-seed{seed}"
+            hypotheses = [" ".join(word for word in line.split() if rng.random() > share) for line in references]
+            files = {"test.src": sources, "test.ref": references, "test.hyp": hypotheses}
+            for name, lines in (files | {"test.ref1": [f"{line} Ja." for line in references]}).items():
+                write(run / name, lines)
+            diverged = {"update": 7, "reason": "."} if (system, seed) == ("post_ln-6-6", 2) else None
+            status = "diverged" if diverged else "finished"
+            write(run / "results.json", [json.dumps({"status": status, "diverged": diverged})])
+    write(folder / "runs.csv", [])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def grid_report(grid) -> tuple[Path, str]:
+    out = grid.parent / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("admin_nmt.metrics.training_runs.TRIALS", 300)
+        result = CliRunner().invoke(app, ["compare", str(grid), "--output", str(out)], catch_exceptions=False)
+    assert result.exit_code == 1
+    return out, result.stderr
+
+
+def test_the_seeds_of_a_grid_are_runs_of_its_systems(grid, grid_report):
+    out, errors = grid_report
+    assert "post_ln-6-6-seed2: diverged at update 7" in errors
+    text = (out / "README.md").read_text()
+    assert "2 systems, baseline: admin-6-6. 2 references a sentence." in text
+    assert "runs of admin-6-6: admin-6-6-seed1, admin-6-6-seed2, admin-6-6-seed10" in escaped_back(text)
+    assert "runs of post_ln-6-6: post_ln-6-6-seed1, post_ln-6-6-seed10" in escaped_back(text)
+    lines = {
+        name: (grid / name / "test.hyp").read_text().splitlines() for name in ("admin-6-6-seed2", "admin-6-6-seed1")
+    }
+    first = grid / "admin-6-6-seed1"
+    several = list(zip(*((first / name).read_text().splitlines() for name in ("test.ref", "test.ref1")), strict=True))
+    runs = {(row["system"], row["run"], row["metric"]): float(row["score"]) for row in read_csv(out / "runs.csv")}
+    assert len(runs) == 5 * 4
+    for run, name in (("1", "admin-6-6-seed1"), ("2", "admin-6-6-seed2")):
+        assert runs["admin-6-6", run, "BLEU"] == pytest.approx(corpus_scores(lines[name], several)["bleu"])
+    rows = {(row["system"], row["metric"]): row for row in read_csv(out / "scores.csv")}
+    mean = sum(runs["admin-6-6", run, "BLEU"] for run in "123") / 3
+    assert float(rows["admin-6-6", "BLEU"]["score"]) == pytest.approx(mean)
+    assert rows["post_ln-6-6", "TER"]["verdict"] == "worse"
+    assert all(float(rows["post_ln-6-6", "METEOR (exact, stem)"][name]) > 0 for name in ("p", "s_opt", "s_sel"))
+    assert "nrefs:2|bs:1000|ar:300|" in escaped_back(text)
+    assert "randomisation, 300 trials" in text
+
+
+def escaped_back(text: str) -> str:
+    return text.replace("\\", "")
+
+
+def test_outputs_of_one_name_are_runs_and_references_may_be_several(folder, run_in, monkeypatch):
+    monkeypatch.setattr("admin_nmt.metrics.training_runs.TRIALS", 100)
+    references = ("--reference", "perfect.txt", "--reference", "runs/a/test.hyp")
+    assert run_in("x=perfect.txt", "x=runs/a/test.hyp", "y=perfect.txt", *references, "--output", "named")[0] == 0
+    rows = {(row["system"], row["metric"]): row for row in read_csv(folder / "named" / "scores.csv")}
+    assert float(rows["x", "BLEU"]["score"]) == pytest.approx(100)
+    page = (folder / "named" / "comparison.html").read_text()
+    assert "runs of x: perfect.txt, test.hyp" in page
+    assert page.count("<th>reference") == 2 * page.count('<table class="example">')
+    code, errors = run_in("x=perfect.txt", *references, "--reference", "short.txt", "--output", "never")
+    assert (code, errors) == (
+        1,
+        "error: short.txt: has 59 references for 60 sentences of the test set; give one a line\n",
+    )
 
 
 def test_a_small_test_set_is_warned_of(folder, report):
@@ -229,7 +303,7 @@ def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
 
 
 def test_words_that_the_reference_lacks_are_marked():
-    assert marked("a b a c", "a c d") == [("a", True), ("b", False), ("a", False), ("c", True)]
+    assert marked("a b a c", ["a c d"]) == [("a", True), ("b", False), ("a", False), ("c", True)]
 
 
 def test_text_cannot_break_a_markdown_table():

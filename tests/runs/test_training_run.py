@@ -74,6 +74,30 @@ def test_the_average_is_taken_always_and_validation_comes_from_the_training_pair
     assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
 
 
+def test_further_references_of_the_test_set(tmp_path):
+    """They are below data.root, scored, kept beside the run, and held out with their sources."""
+    recipe = write_recipe(tmp_path)
+    sources, targets = ((tmp_path / f"test.{language}").read_text().splitlines() for language in ("en", "de"))
+    others = [f"{line} Ja." for line in targets]
+    (tmp_path / "other.de").write_text("".join(f"{line}\n" for line in others))
+    with open(tmp_path / "train.en", "a") as source, open(tmp_path / "train.de", "a") as target:
+        source.write(f"{sources[0]}\n{sources[1]}\n")
+        target.write(f"{others[0]}\n{sources[0]}\n")
+    options = ["--data.test.more_references", "[other.de, other.de]", "--data.cleaning.drop_held_out", "pair"]
+    train(recipe, *options, "--training.max_steps", 3)
+    run = tmp_path / "run"
+    results = json.loads((run / "results.json").read_text())
+    assert results["data"]["filters"]["held out"] == 1
+    assert [(run / name).read_text().splitlines() for name in ("test.ref", "test.ref1")] == [targets, others]
+    assert results["test"]["bleu_signature"].startswith("nrefs:3|")
+    (tmp_path / "other.de").write_text("eins\nzwei\n")
+    refused = train(recipe, *options, "--output_dir", tmp_path / "no", code=1).stderr
+    assert "data.test.more_references: " in refused
+    assert f"{tmp_path / 'other.de'}: has 2 references for 20 sentences of the test set; give one a line" in refused
+    (tmp_path / "other.de").unlink()
+    assert "data.test: " in train(recipe, *options, "--output_dir", tmp_path / "no", code=1).stderr
+
+
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
     again = train(recipe_file, code=1)
     assert again.stderr.startswith("error: ") and "holds a finished run" in again.stderr

@@ -30,13 +30,15 @@ def needed(language: str | None) -> str:
 
 
 class TextMetric(evaluate.Metric):
-    """A score of translations, as text, against one reference each."""
+    """A score of translations, as text, against a reference each, or a list of references each."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
+        several = datasets.Sequence(text)
         return evaluate.MetricInfo(
             description=self.__doc__ or "",
             citation="",
-            inputs_description="predictions and references: one untokenised text each; language: two-letter code.",
-            features=datasets.Features({"predictions": text, "references": text}),
+            inputs_description="predictions: untokenised texts; references: an untokenised text of each, or a list of "
+            "as many for each; language: two-letter code.",
+            features=[datasets.Features({"predictions": text, "references": one}) for one in (several, text)],
         )

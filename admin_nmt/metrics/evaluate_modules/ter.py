@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from admin_nmt.metrics import evaluate_modules
+from admin_nmt.metrics.references import References
 from admin_nmt.metrics.scores import Scores, ter
 
 
 class Ter(evaluate_modules.TextMetric):
     __doc__ = __doc__
 
-    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+    def _compute(self, predictions: Sequence[str], references: References, language: str | None = None) -> Scores:
         return ter(predictions, references)

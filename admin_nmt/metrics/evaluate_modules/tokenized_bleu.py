@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from admin_nmt.metrics import evaluate_modules
+from admin_nmt.metrics.references import References
 from admin_nmt.metrics.scores import Scores, tokenized_bleu
 
 
 class TokenizedBleu(evaluate_modules.TextMetric):
     __doc__ = __doc__
 
-    def _compute(self, predictions: Sequence[str], references: Sequence[str], language: str | None = None) -> Scores:
+    def _compute(self, predictions: Sequence[str], references: References, language: str | None = None) -> Scores:
         language = evaluate_modules.needed(language)
         return {
             "tokenized_bleu": tokenized_bleu(predictions, references, language, lowercase=False),
