@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from toy import SaveAfter, StopAfter, even_budget, poison, random_ids
@@ -29,7 +30,9 @@ FSDP2 = {
 }
 
 
-def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback) -> AdminTrainer:
+def new_trainer(
+    folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback, **fields: Any
+) -> AdminTrainer:
     torch.manual_seed(1)
     data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
@@ -49,6 +52,7 @@ def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: Tra
         logging_steps=1,
         activation_checkpointing="WORLD_SIZE" in os.environ,  # only where there are several processes
         activation_checkpointing_kwargs={"every_n_layers": 2},
+        **fields,
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
     return AdminTrainer(model, args, train_dataset=data, callbacks=list(callbacks))
@@ -107,6 +111,19 @@ def diverge_on_the_last_rank(folder: Path, update: int) -> str:
     return "did not diverge"
 
 
+def train_in_bfloat16(folder: Path) -> dict:
+    """The log of three updates in bfloat16, and the types of what a layer reads and of what the model gives."""
+    trainer = new_trainer(folder, 0.0, 1, StopAfter(3), bf16=True)
+    dtypes = set()
+    for layer in trainer.model.model.decoder.layers:
+        layer.register_forward_pre_hook(lambda module, args: dtypes.add(args[0].dtype))
+    trainer.model.register_forward_hook(
+        lambda module, args, output: dtypes.update((output.loss.dtype, output.nll.dtype))
+    )
+    trainer.train()
+    return {"dtypes": dtypes, "log": [(entry["loss"], entry["nll"]) for entry in trainer.state.log_history[:3]]}
+
+
 def load_other_weights(folder: Path) -> bool:
     """Whether a model that has been trained has exactly the weights that it is given afterwards."""
     trainer = new_trainer(folder, 0.0, 1, StopAfter(1))
@@ -124,6 +141,7 @@ def everything(checkpoint: Path, folder: Path) -> dict:
     save_a_checkpoint(folder / "saved", accumulation=1)
     result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", update=SAVED)
     result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
+    result["bfloat16"] = train_in_bfloat16(folder / "bfloat16")
     result["loaded"] = load_other_weights(folder / "loaded")
     return result
 

@@ -48,8 +48,8 @@ def without_padded_keys(
     key, value = (states.transpose(1, 2)[kept].transpose(0, 1)[None] for states in (key, value))
     ends = torch.arange(0, (len(mask) + 1) * queries, queries, dtype=torch.int32, device=device)
     key_ends = nn.functional.pad(kept.sum(1).cumsum(0), (1, 0)).to(torch.int32)
-    lengths = {"cu_seq_lens_q": ends, "cu_seq_lens_k": key_ends, "max_length_q": queries}
-    return key, value, lengths | {"max_length_k": mask.shape[1]}
+    lengths: dict[str, Tensor | int] = {"cu_seq_lens_q": ends, "cu_seq_lens_k": key_ends}
+    return key, value, lengths | {"max_length_q": queries, "max_length_k": mask.shape[1]}
 
 
 class AdminAttention(nn.Module):

@@ -104,7 +104,7 @@ class TokenMeter:
 
     def add_nll(self, nll: Tensor) -> None:
         """Adds the summed NLL of a batch of this process."""
-        self.nll = self.nll + nll.detach()
+        self.nll = self.nll + nll.detach().float()  # bfloat16 has eight bits, too few for a sum
 
     @contextmanager
     def paused(self) -> Iterator[None]:

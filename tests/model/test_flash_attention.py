@@ -1,6 +1,7 @@
 """Flash attention equals eager attention on padded batches, with plain functions in place of its kernels."""
 
 import sys
+from itertools import pairwise
 from types import ModuleType
 
 import pytest
@@ -28,7 +29,7 @@ def plain_varlen(
     assert (len(q), len(k), len(v)) == (cu_seqlens_q[-1], cu_seqlens_k[-1], cu_seqlens_k[-1])
     assert cu_seqlens_q.diff().max() <= max_seqlen_q and cu_seqlens_k.diff().max() <= max_seqlen_k
     ends = (cu_seqlens.tolist() for cu_seqlens in (cu_seqlens_q, cu_seqlens_k))
-    bounds = [list(zip(places, places[1:], strict=False)) for places in ends]
+    bounds = [list(pairwise(places)) for places in ends]
     outputs = []
     for (q0, q1), (k0, k1) in zip(*bounds, strict=True):
         scores = torch.einsum("qhd,khd->hqk", q[q0:q1], k[k0:k1]) * softmax_scale
