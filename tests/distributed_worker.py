@@ -1,6 +1,7 @@
 """What tests/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.distributed import gather_objects, rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.callbacks import StopRequestedError
 from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.evaluation import mean_nll
 from admin_nmt.trainer.fsdp import load_weights, whole_weights
@@ -39,23 +41,22 @@ def new_trainer(
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
     args = AdminTrainingArguments(
         str(folder),
-        max_tokens=even_budget(data),
         max_steps=UPDATES,
         gradient_accumulation_steps=accumulation,
         learning_rate=1e-2,
         warmup_steps=2,
         profile_tokens=60,
-        save_strategy="no",
         eval_bleu=False,
         disable_tqdm=True,
         use_cpu=True,
         logging_steps=1,
         activation_checkpointing="WORLD_SIZE" in os.environ,  # only where there are several processes
         activation_checkpointing_kwargs={"every_n_layers": 2},
-        **fields,
+        **{"max_tokens": even_budget(data), "save_strategy": "no"} | fields,
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
-    return AdminTrainer(model, args, train_dataset=data, callbacks=list(callbacks))
+    held_out = random_ids(4, seed=1)
+    return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
 
 
 def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:
@@ -75,6 +76,28 @@ def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = No
         "translations": translations,
         "local_size": sum(p.to_local().numel() if hasattr(p, "to_local") else 0 for p in trainer.model.parameters()),
     }
+
+
+class Terminate(TrainerCallback):
+    """Sends this process SIGTERM during an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.update - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def terminate_the_last_rank(folder: Path, update: int) -> str:
+    """The message of this process when one process gets SIGTERM during an update."""
+    rank, size = rank_and_size()
+    callbacks = [Terminate(update)] if rank == size - 1 else []
+    try:
+        new_trainer(folder, 0.0, 1, *callbacks).train()
+    except StopRequestedError as stop:
+        return str(stop)
+    return "did not stop"
 
 
 def save_a_checkpoint(folder: Path, accumulation: int) -> Path:
@@ -141,6 +164,7 @@ def everything(checkpoint: Path, folder: Path) -> dict:
     save_a_checkpoint(folder / "saved", accumulation=1)
     result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", update=SAVED)
     result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
+    result["stop"] = terminate_the_last_rank(folder / "stopped", update=3)
     result["bfloat16"] = train_in_bfloat16(folder / "bfloat16")
     result["loaded"] = load_other_weights(folder / "loaded")
     return result

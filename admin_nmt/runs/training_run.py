@@ -1,15 +1,18 @@
 """A whole run: train a recipe, choose its best weights, fold them into a stock model and score it on the test set."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
-from ..distributed import print_once, start_processes
+from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
+from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from .building import build_trainer, training_arguments
@@ -18,6 +21,8 @@ from .finishing import average_or_best, export, set_search, test_scores, write_c
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .results import divergence_facts, model_facts, omega_facts, results_or_none, run_facts, write_results
+
+STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 
 
 class ReportOmega(TrainerCallback):
@@ -42,6 +47,7 @@ def run_recipe(recipe: Recipe) -> None:
     Raises:
         ValueError: the run is finished already, or the recipe or its data cannot be used.
         DivergedError: training diverged, which results.json then says.
+        SystemExit: SIGTERM asked training to stop, and its checkpoint is written.
     """
     folder = Path(recipe.output_dir)
     if (results_or_none(folder) or {}).get("status") == "finished":
@@ -52,10 +58,12 @@ def run_recipe(recipe: Recipe) -> None:
     check_language(recipe.languages[1])  # before hours of training, not after them
     start_processes()
     claim_folder(recipe)
-    training_arguments(recipe)  # refuses bad ones before hours of preparation
+    args = training_arguments(recipe)  # refuses bad ones before hours of preparation
     data = recipe.data.given()
     print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
+    # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
+    wait_at_most(args.ddp_timeout_delta)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
     introduce(trainer, folder)
@@ -66,6 +74,10 @@ def run_recipe(recipe: Recipe) -> None:
         if trainer.is_world_process_zero():
             write_results(folder, results)
         raise
+    except StopRequestedError as stop:
+        print_once(f"      {stop}")
+        PartialState().wait_for_everyone()  # launchers kill the others when the first process ends
+        raise SystemExit(STOPPED) from None
     finish(trainer, recipe, prepared)
 
 

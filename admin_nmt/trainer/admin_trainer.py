@@ -21,9 +21,10 @@ from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
+from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..model.loss import IGNORED, LabelSmoothedLoss
-from ..profiling import MODES, needs_profiling, profile_omega
+from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory
 from .arguments import (
@@ -37,6 +38,7 @@ from .callbacks import (
     LogBeforeSaving,
     ModelFiles,
     SamplerEpoch,
+    StopRequest,
     TokenMeter,
     draft_card,
     mean_training_loss,
@@ -66,7 +68,8 @@ class AdminTrainer(ShardingTrainer):
         ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
             By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
             would here.
-        DivergedError: by `train`, before an update that is not finite.
+        DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
+        StopRequestedError: by `train`, when it has written a checkpoint because of SIGTERM.
     """
 
     args: AdminTrainingArguments
@@ -107,6 +110,8 @@ class AdminTrainer(ShardingTrainer):
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
+        self.stop_request = StopRequest()
+        self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
         self.add_callback(BestInFolder())
         self.meter = TokenMeter()
@@ -138,7 +143,8 @@ class AdminTrainer(ShardingTrainer):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
-        output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
+        with self.stop_request.listening():
+            output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def get_train_dataloader(self) -> DataLoader:
@@ -189,7 +195,8 @@ class AdminTrainer(ShardingTrainer):
         indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
         # FSDP and DeepSpeed move the model later; until then the batch goes where the model is.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
-        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        omega = profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -204,8 +211,10 @@ class AdminTrainer(ShardingTrainer):
         if not batches:
             return batches, None
         tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            tokens = self.accelerator.gather(tokens).sum()
+        if self.args.world_size > 1:
+            counts = torch.stack([tokens, tokens.new_tensor(self.stop_request.received)])
+            everywhere, self.stop_request.processes = self.accelerator.gather(counts[None]).sum(0)
+            tokens = everywhere if self.args.average_tokens_across_devices else tokens
         self.meter.add_tokens(tokens)
         return batches, tokens
 
@@ -226,12 +235,16 @@ class AdminTrainer(ShardingTrainer):
             self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
+    def saves_on_request(self) -> bool:
+        return self.stop_request.irregular
+
     def check_gradient(self, norm: Tensor) -> None:
         """Stops the run if the gradient that the optimizer is about to use is not finite."""
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            raise diverged(update, float(loss), float(norm), learning_rate, str(self.args.output_dir))
+            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
+            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
         self.update_loss = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

@@ -68,6 +68,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     # All parameters of these models take part in every step, so DDP need not search the graph for unused ones.
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
+    # ω, tables of positions and fixed weights of DLCL: no buffer changes in training.
+    ddp_broadcast_buffers: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
     if not HAS_ACTIVATION_CHECKPOINTING:
         activation_checkpointing: bool = field(
             default=False, metadata={"help": "Compute activations again in the backward pass, to save memory."}
@@ -125,4 +127,5 @@ def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.O
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.optimizer == "radam":
         return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
-    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda")}
+    # A fused optimizer skips an overflow by itself; accelerate takes that update for made, and the schedule goes on.
+    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda") and not args.fp16}
