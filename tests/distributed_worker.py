@@ -39,6 +39,8 @@ def new_trainer(
     data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
+    defaults = {"max_tokens": even_budget(data), "save_strategy": "no"}
+    defaults["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
     args = AdminTrainingArguments(
         str(folder),
         max_steps=UPDATES,
@@ -50,9 +52,8 @@ def new_trainer(
         disable_tqdm=True,
         use_cpu=True,
         logging_steps=1,
-        activation_checkpointing="WORLD_SIZE" in os.environ,  # only where there are several processes
         activation_checkpointing_kwargs={"every_n_layers": 2},
-        **{"max_tokens": even_budget(data), "save_strategy": "no"} | fields,
+        **defaults | fields,
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
     held_out = random_ids(4, seed=1)

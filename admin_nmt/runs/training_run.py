@@ -7,11 +7,12 @@ from typing import Any
 from accelerate import PartialState
 from transformers import TrainerCallback
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
+from ..trainer.allocator import let_segments_grow
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
@@ -20,7 +21,15 @@ from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import divergence_facts, model_facts, omega_facts, results_or_none, run_facts, write_results
+from .results import (
+    divergence_facts,
+    model_facts,
+    omega_facts,
+    precision,
+    results_or_none,
+    run_facts,
+    write_results,
+)
 
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 
@@ -36,6 +45,15 @@ class ReportOmega(TrainerCallback):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
             shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
             print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
+
+
+class ReportSettings(TrainerCallback):
+    """Says what was chosen for the GPU."""
+
+    def on_train_begin(self, args: AdminTrainingArguments, *_: Any, **kwargs: Any) -> None:
+        if args.device.type == "cuda":
+            checkpointing = "on" if args.activation_checkpointing else "off"
+            print_once(f"      precision: {precision(args)}; activation checkpointing: {checkpointing}")
 
 
 def run_recipe(recipe: Recipe) -> None:
@@ -56,6 +74,7 @@ def run_recipe(recipe: Recipe) -> None:
             "delete its results.json and raise training.max_steps"
         )
     check_language(recipe.languages[1])  # before hours of training, not after them
+    let_segments_grow()
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
@@ -66,6 +85,7 @@ def run_recipe(recipe: Recipe) -> None:
     wait_at_most(args.ddp_timeout_delta)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
+    trainer.add_callback(ReportSettings())
     introduce(trainer, folder)
     try:
         train(trainer, folder)

@@ -23,10 +23,11 @@ from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
 from ..distributed import gather_objects
 from ..files import open_to_readers
+from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
-from .allocator import keep_freed_memory
+from .allocator import keep_freed_memory, leave_out_cudnn_attention
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
@@ -47,6 +48,7 @@ from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoi
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
+from .memory_prediction import needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight")
 
@@ -118,6 +120,7 @@ class AdminTrainer(ShardingTrainer):
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
         self.resumed_from: Path | None = None
+        self.counted_parameters: int | None = None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
@@ -132,6 +135,10 @@ class AdminTrainer(ShardingTrainer):
         """
         if self.args.device.type == "cpu":
             keep_freed_memory()
+        elif not self.args.cudnn_attention:
+            leave_out_cudnn_attention()
+        if self.args.activation_checkpointing == "auto":
+            self.args.activation_checkpointing = self.needs_checkpointing()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         config = self.model.config
         if self.resumed_from is None:
@@ -146,6 +153,26 @@ class AdminTrainer(ShardingTrainer):
         with self.stop_request.listening():
             output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
+
+    def needs_checkpointing(self) -> bool:
+        """What `activation_checkpointing: auto` comes to, the same on every process; True where nothing is predicted.
+
+        A recomputed layer draws the same random numbers, so a run may go on with another choice.
+        """
+        if self.args.device.type != "cuda" or not isinstance(self.model.config, AdminConfig):
+            return True
+        if self.args.adversarial_weight:
+            return True
+        device, lengths = self.args.device, pair_lengths(self.train_dataset)
+        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+        attention = self.model.config._attn_implementation
+        return any(gather_objects(needs_checkpointing(self.model.config, self.args, lengths, free / 1e9, attention)))
+
+    def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
+        """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
+        if self.counted_parameters is None:
+            self.counted_parameters = self.model.num_parameters(exclude_embeddings=True)
+        return 6 * inputs["input_ids"].numel() * self.counted_parameters
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
