@@ -79,15 +79,12 @@ def test_attention_is_not_left_to_cudnn(tmp_path, monkeypatch, fields, expected)
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-SIZES = {"encoder_layers": 6, "decoder_layers": 6}
-
-
-@pytest.mark.parametrize(("gigabytes", "expected"), [(0.9, True), (4.0, False)])
+@pytest.mark.parametrize(("gigabytes", "expected"), [(0.82, True), (4.0, False)])
 def test_checkpoints_where_the_gpu_is_too_small_without(tmp_path, tiny_config, gigabytes, expected):
     """The driver alone is taken to need 0.8 GB."""
-    args = new_trainer(tmp_path, 0.0, 1, activation_checkpointing="auto", max_tokens=8192).args
+    args = new_trainer(tmp_path, 0.0, 1, activation_checkpointing="auto", max_tokens=16_000).args
     lengths = torch.full((500,), 32), torch.full((500,), 32)
-    assert needs_checkpointing(tiny_config(**SIZES), args, lengths, gigabytes) == expected
+    assert needs_checkpointing(tiny_config(), args, lengths, gigabytes) == expected
     assert args.activation_checkpointing == "auto"
 
 
@@ -100,7 +97,7 @@ def test_a_cpu_checkpoints_and_a_wrong_word_is_refused(tmp_path):
         new_trainer(tmp_path, 0.0, 1, activation_checkpointing="on")
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_run_may_go_on_with_or_without_checkpointing(tmp_path, before):
     """The recomputed layers draw the random numbers of the first time: dropout is the same."""
     straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5), activation_checkpointing=before)
@@ -109,6 +106,17 @@ def test_a_run_may_go_on_with_or_without_checkpointing(tmp_path, before):
     resumed = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(5), activation_checkpointing=not before)
     resumed.train(resume_from_checkpoint=True)
     torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_workers_that_load_the_batches_change_no_number(tmp_path):
+    """Also on resume in the middle of an epoch."""
+    straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5))
+    straight.train()
+    for update in (3, 5):
+        run = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(update), dataloader_num_workers=1)
+        run.train(resume_from_checkpoint=update == 5)
+    torch.testing.assert_close(run.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
 
 
 def test_parameters_are_counted_once(tmp_path, monkeypatch):
