@@ -6,6 +6,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 T = TypeVar("T")
 
@@ -30,6 +31,12 @@ def gather_objects(value: T) -> list[T]:
 def start_processes() -> None:
     """Join the other processes, with patience: preparing a large corpus takes one of them hours."""
     PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
+
+
+def wait_at_most(limit: timedelta) -> None:
+    """From now on, waiting longer than this for another process is an error that ends the run."""
+    if dist.is_available() and dist.is_initialized():
+        _set_pg_timeout(limit)
 
 
 def print_once(message: str) -> None:

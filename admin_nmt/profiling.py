@@ -72,6 +72,14 @@ def profile_omega(
     return omega
 
 
+def write_omega(model: AdminForConditionalGeneration, omega: Mapping[str, list[float]]) -> None:
+    """Gives a model ω as [`profile_omega`] returns it."""
+    for name, values in omega.items():
+        stack: AdminStack = getattr(model.model, name)
+        for block, value in zip(cast("list[ScaledPostNorm]", stack.residual_blocks()), values, strict=True):
+            nn.init.constant_(block.omega, value)
+
+
 @contextmanager
 def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
     """Dropout on, from a fixed seed: every process measures the same, and training's random numbers are not touched."""

@@ -1,8 +1,10 @@
 """What tests/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from toy import SaveAfter, StopAfter, even_budget, poison, random_ids
@@ -13,6 +15,7 @@ from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.distributed import gather_objects, rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.callbacks import StopRequestedError
 from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.evaluation import mean_nll
 from admin_nmt.trainer.fsdp import load_weights, whole_weights
@@ -29,29 +32,32 @@ FSDP2 = {
 }
 
 
-def new_trainer(folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback) -> AdminTrainer:
+def new_trainer(
+    folder: Path, dropout: float, accumulation: int, *callbacks: TrainerCallback, **fields: Any
+) -> AdminTrainer:
     torch.manual_seed(1)
     data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
+    defaults = {"max_tokens": even_budget(data), "save_strategy": "no"}
+    defaults["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
     args = AdminTrainingArguments(
         str(folder),
-        max_tokens=even_budget(data),
         max_steps=UPDATES,
         gradient_accumulation_steps=accumulation,
         learning_rate=1e-2,
         warmup_steps=2,
         profile_tokens=60,
-        save_strategy="no",
         eval_bleu=False,
         disable_tqdm=True,
         use_cpu=True,
         logging_steps=1,
-        activation_checkpointing="WORLD_SIZE" in os.environ,  # only where there are several processes
         activation_checkpointing_kwargs={"every_n_layers": 2},
+        **defaults | fields,
     )
     model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
-    return AdminTrainer(model, args, train_dataset=data, callbacks=list(callbacks))
+    held_out = random_ids(4, seed=1)
+    return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
 
 
 def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:
@@ -71,6 +77,28 @@ def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = No
         "translations": translations,
         "local_size": sum(p.to_local().numel() if hasattr(p, "to_local") else 0 for p in trainer.model.parameters()),
     }
+
+
+class Terminate(TrainerCallback):
+    """Sends this process SIGTERM during an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.update - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def terminate_the_last_rank(folder: Path, update: int) -> str:
+    """The message of this process when one process gets SIGTERM during an update."""
+    rank, size = rank_and_size()
+    callbacks = [Terminate(update)] if rank == size - 1 else []
+    try:
+        new_trainer(folder, 0.0, 1, *callbacks).train()
+    except StopRequestedError as stop:
+        return str(stop)
+    return "did not stop"
 
 
 def save_a_checkpoint(folder: Path, accumulation: int) -> Path:
@@ -107,6 +135,19 @@ def diverge_on_the_last_rank(folder: Path, update: int) -> str:
     return "did not diverge"
 
 
+def train_in_bfloat16(folder: Path) -> dict:
+    """The log of three updates in bfloat16, and the types of what a layer reads and of what the model gives."""
+    trainer = new_trainer(folder, 0.0, 1, StopAfter(3), bf16=True)
+    dtypes = set()
+    for layer in trainer.model.model.decoder.layers:
+        layer.register_forward_pre_hook(lambda module, args: dtypes.add(args[0].dtype))
+    trainer.model.register_forward_hook(
+        lambda module, args, output: dtypes.update((output.loss.dtype, output.nll.dtype))
+    )
+    trainer.train()
+    return {"dtypes": dtypes, "log": [(entry["loss"], entry["nll"]) for entry in trainer.state.log_history[:3]]}
+
+
 def load_other_weights(folder: Path) -> bool:
     """Whether a model that has been trained has exactly the weights that it is given afterwards."""
     trainer = new_trainer(folder, 0.0, 1, StopAfter(1))
@@ -124,6 +165,8 @@ def everything(checkpoint: Path, folder: Path) -> dict:
     save_a_checkpoint(folder / "saved", accumulation=1)
     result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", update=SAVED)
     result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
+    result["stop"] = terminate_the_last_rank(folder / "stopped", update=3)
+    result["bfloat16"] = train_in_bfloat16(folder / "bfloat16")
     result["loaded"] = load_other_weights(folder / "loaded")
     return result
 

@@ -1,7 +1,8 @@
 """The command line `admin-nmt`: thin commands around functions of the library.
 
 Results, and the steps of train and prepare, go to stdout, bars and other messages to stderr. Exit codes: 0 done,
-1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted, 141 nobody reads stdout any more.
+1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted, 141 nobody reads stdout any more, 143 a training
+that SIGTERM asked to stop has written its checkpoint.
 
 The commands import the library when they run, so that help and usage errors come at once.
 """

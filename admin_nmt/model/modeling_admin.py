@@ -277,8 +277,10 @@ class AdminModel(AdminPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Map source ids [B, S] and target ids so far [B, T] to decoder states [B, T, d]."""
         encoded: BaseModelOutput
+        if self.training and self.decoder.gradient_checkpointing:
+            use_cache = False  # transformers would do so too, with a warning at which a compiled graph breaks
         if encoder_outputs is None:
-            encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+            encoded = self.encoder(input_ids, attention_mask, inputs_embeds, use_cache=False, **kwargs)
         elif isinstance(encoder_outputs, tuple):
             encoded = BaseModelOutput(*encoder_outputs[:3])
         else:

@@ -1,15 +1,19 @@
 """A whole run: train a recipe, choose its best weights, fold them into a stock model and score it on the test set."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import TrainerCallback
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..distributed import print_once, start_processes
+from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
+from ..trainer.allocator import let_segments_grow
+from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from .building import build_trainer, training_arguments
@@ -17,7 +21,17 @@ from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import divergence_facts, model_facts, omega_facts, results_or_none, run_facts, write_results
+from .results import (
+    divergence_facts,
+    model_facts,
+    omega_facts,
+    precision,
+    results_or_none,
+    run_facts,
+    write_results,
+)
+
+STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 
 
 class ReportOmega(TrainerCallback):
@@ -33,6 +47,15 @@ class ReportOmega(TrainerCallback):
             print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
 
 
+class ReportSettings(TrainerCallback):
+    """Says what was chosen for the GPU."""
+
+    def on_train_begin(self, args: AdminTrainingArguments, *_: Any, **kwargs: Any) -> None:
+        if args.device.type == "cuda":
+            checkpointing = "on" if args.activation_checkpointing else "off"
+            print_once(f"      precision: {precision(args)}; activation checkpointing: {checkpointing}")
+
+
 def run_recipe(recipe: Recipe) -> None:
     """Do all that a recipe says; an interrupted run continues from its last checkpoint.
 
@@ -42,6 +65,7 @@ def run_recipe(recipe: Recipe) -> None:
     Raises:
         ValueError: the run is finished already, or the recipe or its data cannot be used.
         DivergedError: training diverged, which results.json then says.
+        SystemExit: SIGTERM asked training to stop, and its checkpoint is written.
     """
     folder = Path(recipe.output_dir)
     if (results_or_none(folder) or {}).get("status") == "finished":
@@ -50,14 +74,18 @@ def run_recipe(recipe: Recipe) -> None:
             "delete its results.json and raise training.max_steps"
         )
     check_language(recipe.languages[1])  # before hours of training, not after them
+    let_segments_grow()
     start_processes()
     claim_folder(recipe)
-    training_arguments(recipe)  # refuses bad ones before hours of preparation
+    args = training_arguments(recipe)  # refuses bad ones before hours of preparation
     data = recipe.data.given()
     print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
     prepared = prepare(recipe)
+    # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
+    wait_at_most(args.ddp_timeout_delta)
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
+    trainer.add_callback(ReportSettings())
     introduce(trainer, folder)
     try:
         train(trainer, folder)
@@ -66,6 +94,10 @@ def run_recipe(recipe: Recipe) -> None:
         if trainer.is_world_process_zero():
             write_results(folder, results)
         raise
+    except StopRequestedError as stop:
+        print_once(f"      {stop}")
+        PartialState().wait_for_everyone()  # launchers kill the others when the first process ends
+        raise SystemExit(STOPPED) from None
     finish(trainer, recipe, prepared)
 
 

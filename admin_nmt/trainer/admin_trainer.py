@@ -21,11 +21,13 @@ from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
+from ..distributed import gather_objects
 from ..files import open_to_readers
+from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
-from ..profiling import MODES, needs_profiling, profile_omega
+from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
-from .allocator import keep_freed_memory
+from .allocator import keep_freed_memory, leave_out_cudnn_attention
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
@@ -37,6 +39,7 @@ from .callbacks import (
     LogBeforeSaving,
     ModelFiles,
     SamplerEpoch,
+    StopRequest,
     TokenMeter,
     draft_card,
     mean_training_loss,
@@ -45,6 +48,7 @@ from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoi
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
+from .memory_prediction import needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
@@ -66,7 +70,8 @@ class AdminTrainer(ShardingTrainer):
         ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
             By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
             would here.
-        DivergedError: by `train`, before an update that is not finite.
+        DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
+        StopRequestedError: by `train`, when it has written a checkpoint because of SIGTERM.
     """
 
     args: AdminTrainingArguments
@@ -107,12 +112,15 @@ class AdminTrainer(ShardingTrainer):
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
+        self.stop_request = StopRequest()
+        self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
         self.add_callback(BestInFolder())
         self.meter = TokenMeter()
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
         self.resumed_from: Path | None = None
+        self.counted_parameters: int | None = None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
@@ -127,6 +135,10 @@ class AdminTrainer(ShardingTrainer):
         """
         if self.args.device.type == "cpu":
             keep_freed_memory()
+        elif not self.args.cudnn_attention:
+            leave_out_cudnn_attention()
+        if self.args.activation_checkpointing == "auto":
+            self.args.activation_checkpointing = self.needs_checkpointing()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         config = self.model.config
         if self.resumed_from is None:
@@ -138,8 +150,29 @@ class AdminTrainer(ShardingTrainer):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
-        output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
+        with self.stop_request.listening():
+            output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
+
+    def needs_checkpointing(self) -> bool:
+        """What `activation_checkpointing: auto` comes to, the same on every process; True where nothing is predicted.
+
+        A recomputed layer draws the same random numbers, so a run may go on with another choice.
+        """
+        if self.args.device.type != "cuda" or not isinstance(self.model.config, AdminConfig):
+            return True
+        if self.args.adversarial_weight:
+            return True
+        device, lengths = self.args.device, pair_lengths(self.train_dataset)
+        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+        attention = self.model.config._attn_implementation
+        return any(gather_objects(needs_checkpointing(self.model.config, self.args, lengths, free / 1e9, attention)))
+
+    def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
+        """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
+        if self.counted_parameters is None:
+            self.counted_parameters = self.model.num_parameters(exclude_embeddings=True)
+        return 6 * inputs["input_ids"].numel() * self.counted_parameters
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
@@ -162,14 +195,14 @@ class AdminTrainer(ShardingTrainer):
         return loader
 
     def training_pairs(self) -> Dataset:
-        """The ids of the training set as NumPy arrays.
+        """The ids of the training set as lists, which `datasets` gives twice as fast as arrays.
 
         Raises:
             ValueError: there is none.
         """
         if self.train_dataset is None:
             raise ValueError("train_dataset is missing; training needs one")
-        return self.train_dataset.with_format("numpy", columns=["input_ids", "labels"])
+        return self.train_dataset.with_format(None, columns=["input_ids", "labels"])
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Mean number of pairs in an update, for the Trainer's statistics."""
@@ -189,7 +222,8 @@ class AdminTrainer(ShardingTrainer):
         indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
         # FSDP and DeepSpeed move the model later; until then the batch goes where the model is.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
-        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        omega = profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
@@ -204,8 +238,10 @@ class AdminTrainer(ShardingTrainer):
         if not batches:
             return batches, None
         tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            tokens = self.accelerator.gather(tokens).sum()
+        if self.args.world_size > 1:
+            counts = torch.stack([tokens, tokens.new_tensor(self.stop_request.received)])
+            everywhere, self.stop_request.processes = self.accelerator.gather(counts[None]).sum(0)
+            tokens = everywhere if self.args.average_tokens_across_devices else tokens
         self.meter.add_tokens(tokens)
         return batches, tokens
 
@@ -226,12 +262,16 @@ class AdminTrainer(ShardingTrainer):
             self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
+    def saves_on_request(self) -> bool:
+        return self.stop_request.irregular
+
     def check_gradient(self, norm: Tensor) -> None:
         """Stops the run if the gradient that the optimizer is about to use is not finite."""
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            raise diverged(update, float(loss), float(norm), learning_rate, str(self.args.output_dir))
+            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
+            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
         self.update_loss = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

@@ -1,7 +1,11 @@
-"""Memory allocation on a CPU: keep what large tensors free, instead of returning it to the system."""
+"""Settings of a process that trains, by its device: how memory is allocated, and which kernels of attention run."""
 
 import ctypes
+import os
 import platform
+import sys
+
+import torch
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGEST_INT = 2**31 - 1
@@ -23,3 +27,21 @@ def keep_freed_memory() -> bool:
     settings = {M_MMAP_THRESHOLD: LARGEST_INT, M_TRIM_THRESHOLD: LARGEST_INT, M_TOP_PAD: TOP_PAD_BYTES}
     taken = [mallopt(parameter, value) == 1 for parameter, value in settings.items()]
     return all(taken)
+
+
+def let_segments_grow() -> None:
+    """Lets CUDA's allocator extend its segments, unless the environment says how it is to work; before CUDA starts.
+
+    Batches come in a hundred shapes, and blocks of one shape are of little use to the next.
+    """
+    if sys.platform == "linux" and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Keeps PyTorch from computing attention by cuDNN, which it prefers on the newest GPUs.
+
+    cuDNN builds a plan for every shape that it has not seen, and batches under a token budget come in a hundred shapes;
+    the kernels that remain, flash and memory-efficient attention, need none.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)

@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args
 import torch
 from transformers import PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils import is_torch_tf32_available
+from transformers.utils.import_utils import enable_tf32
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
@@ -51,6 +53,16 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     adversarial_noise: float = field(
         default=1e-5, metadata={"help": "Standard deviation of the random change that it starts from."}
     )
+    cudnn_attention: bool = field(
+        default=False, metadata={"help": "Let PyTorch choose cuDNN for attention, which prepares for every new shape."}
+    )
+    tf32: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Round the factors of float32 products to ten bits, on NVIDIA GPUs since Ampere; by default where "
+            "neither bf16 nor fp16 is set."
+        },
+    )
     learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
     lr_scheduler_type: SchedulerType | str = field(
         default="inverse_sqrt", metadata={"help": "Any schedule of transformers."}
@@ -68,16 +80,27 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     # All parameters of these models take part in every step, so DDP need not search the graph for unused ones.
     ddp_find_unused_parameters: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
+    # ω, tables of positions and fixed weights of DLCL: no buffer changes in training.
+    ddp_broadcast_buffers: bool | None = field(default=False, metadata={"help": "Passed to DDP."})
+    activation_checkpointing: bool | Literal["auto"] | None = field(
+        default=None,
+        metadata={
+            "help": "Compute activations again in the backward pass, to save memory; auto: where the GPU would be "
+            "too small without, and on a CPU."
+        },
+    )
     if not HAS_ACTIVATION_CHECKPOINTING:
-        activation_checkpointing: bool = field(
-            default=False, metadata={"help": "Compute activations again in the backward pass, to save memory."}
-        )
         activation_checkpointing_kwargs: dict[str, Any] | None = field(
             default=None, metadata={"help": "Settings of torch's checkpoint; `every_n_layers` spares the others."}
         )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.tf32 is None and not (self.bf16 or self.fp16) and is_torch_tf32_available():
+            self.tf32 = True
+            enable_tf32(True)
+        if isinstance(self.activation_checkpointing, str) and self.activation_checkpointing != "auto":
+            raise ValueError(f"activation_checkpointing is {self.activation_checkpointing!r}; give true, false or auto")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
         for name in ("max_tokens", "profile_tokens"):
@@ -125,4 +148,5 @@ def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.O
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.optimizer == "radam":
         return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
-    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda")}
+    # A fused optimizer skips an overflow by itself; accelerate takes that update for made, and the schedule goes on.
+    return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda") and not args.fp16}

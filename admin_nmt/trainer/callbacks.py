@@ -1,6 +1,8 @@
 """Callbacks and meters of the training loop, and what a model that it pushes to the Hub needs beside its weights."""
 
 import shutil
+import signal
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modelcard import TrainingSummary
@@ -61,6 +64,80 @@ class LogBeforeSaving(TrainerCallback):
     on_epoch_end = on_step_end
 
 
+class StopRequestedError(RuntimeError):
+    """Training has stopped because SIGTERM asked for it; its checkpoint is written."""
+
+
+class StopRequest(TrainerCallback):
+    """Takes SIGTERM, by which a scheduler announces that it will take the machine away, as a request to save and stop.
+
+    All processes stop after the same update, whichever of them got the signal. The Trainer's `enable_jit_checkpoint`
+    saves in the middle of an update, whose random numbers a resumed run would not draw again, and on each process for
+    itself, though saving takes all of them.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.processes: Tensor | int = 0  # that had received it when this update began, of several
+        self.agreed = False
+        self.irregular = False  # the run would not write the checkpoint that comes next by itself
+        self._stopping = False
+        self._last_regular = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Waits for the signal in this block, unless the program handles it already, or this is not its main thread."""
+        free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        if not free or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signal.signal(signal.SIGTERM, self.receive)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def receive(self, *_: Any) -> None:
+        self.received = True
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Reads the tensor here, because the gradient's norm has just been waited for."""
+        self.agreed = bool(self.processes)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Leaves an epoch's last update to `on_epoch_end`: a resumed run would begin the next one without its end."""
+        if control.should_save:
+            self._last_regular = state.global_step
+        if not control.should_training_stop and not float(state.epoch or 0).is_integer():
+            self.save_and_stop(args, state, control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.save_and_stop(args, state, control)
+
+    def save_and_stop(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
+        """Has a checkpoint written if a stop was requested."""
+        if self.agreed if args.world_size > 1 else self.received:
+            self.irregular = not control.should_save and self._last_regular != state.global_step
+            self._stopping = control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Ends the run.
+
+        Raises:
+            StopRequestedError: on every process, when all have written.
+        """
+        if self._stopping:
+            PartialState().wait_for_everyone()
+            raise StopRequestedError(
+                f"SIGTERM asked to stop: saved after update {state.global_step} of {state.max_steps} in "
+                f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}; the same command goes on from there"
+            )
+
+
 class BestInFolder(TrainerCallback):
     """Looks for the best checkpoint of a run that goes on where the run is now: its folder may have been moved.
 
@@ -104,7 +181,7 @@ class TokenMeter:
 
     def add_nll(self, nll: Tensor) -> None:
         """Adds the summed NLL of a batch of this process."""
-        self.nll = self.nll + nll.detach()
+        self.nll = self.nll + nll.detach().float()  # bfloat16 has eight bits, too few for a sum
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -28,6 +28,7 @@ from ..files import write_text_whole
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+ON_REQUEST = "on_request"  # file in a checkpoint that was written because the run had to stop there
 TORCH_SAVE_FAILED = re.compile("inline_container|PytorchStreamWriter|iostream error")
 WEIGHTS = re.compile(r"(model|adapter_model|pytorch_model)[^/]*\.(safetensors|bin|index\.json)")
 
@@ -48,6 +49,11 @@ def _checkpoint_folders(output_dir: str | Path) -> list[Path]:
         if number and path.is_dir():
             steps[int(number[1])] = path
     return [steps[step] for step in sorted(steps)]
+
+
+def requested_checkpoints(output_dir: str | Path) -> list[Path]:
+    """The checkpoints that a run would not have written by itself, so that averages and limits leave them out."""
+    return [path for path in _checkpoint_folders(output_dir) if (path / ON_REQUEST).exists()]
 
 
 def write_manifest(checkpoint: Path) -> None:
@@ -181,8 +187,13 @@ def newest_whole_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def last_whole_weights(output_dir: str | Path, count: int) -> list[Path]:
-    """The last `count` checkpoints of a run whose weights are whole, earliest first; called by every process."""
-    whole, told = whole_checkpoints(reversed(complete_checkpoints(output_dir)), damaged_weights, count)
+    """The last `count` checkpoints of a run whose weights are whole, earliest first; called by every process.
+
+    Those that were written on request are left out: a run that was not interrupted has none.
+    """
+    requested = requested_checkpoints(output_dir)
+    candidates = [path for path in complete_checkpoints(output_dir) if path not in requested]
+    whole, told = whole_checkpoints(reversed(candidates), damaged_weights, count)
     warn_once(told)
     return whole[::-1]
 

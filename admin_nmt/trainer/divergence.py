@@ -36,12 +36,18 @@ class DivergenceGuard:
         return self.overflows >= self.patience
 
 
-def diverged(update: int, loss: float, norm: float, learning_rate: float, output_dir: str) -> DivergedError:
-    """The error that tells what happened at an update, what to try, and where the last good weights are."""
-    checkpoints = complete_checkpoints(output_dir)
+def diverged(
+    update: int, loss: float, norm: float, learning_rate: float, output_dir: str, *, made: bool = False
+) -> DivergedError:
+    """The error that tells what happened at an update, what to try, and where the last good weights are.
+
+    Args:
+        made: the update was made before its norm was known, as DeepSpeed does in the backward pass.
+    """
+    checkpoints, done = complete_checkpoints(output_dir), "was made by then" if made else "was not made"
     return DivergedError(
         f"training diverged at update {update}: loss {loss:.4g}, gradient norm {norm:.4g}, learning rate "
-        f"{learning_rate:.3g}. The update was not made. Try a lower learning_rate, a longer warmup_steps, bf16 "
+        f"{learning_rate:.3g}. The update {done}. Try a lower learning_rate, a longer warmup_steps, bf16 "
         "instead of fp16, or variant 'admin' if the model is a deep post-LN one. "
         + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet."),
         update,

@@ -13,7 +13,7 @@ from accelerate import FullyShardedDataParallelPlugin
 from accelerate.state import DistributedType
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.torch_version import TorchVersion
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINING_ARGS_NAME
@@ -45,6 +45,9 @@ class ShardingTrainer(TrainerHooks):
                 "fsdp_cpu_ram_efficient_loading to false, and fsdp_activation_checkpointing to false, for which there "
                 "is the training argument activation_checkpointing"
             )
+        # accelerate's policy rounds parameters, gradients, residual stream and loss to bfloat16. Without one, autocast
+        # decides what is computed in it, as in a single process; weights then travel in twice as many bytes.
+        plugin.mixed_precision_policy = MixedPrecisionPolicy()
 
     def wrapping(self) -> AbstractContextManager[None]:
         return embeddings_in_the_root(self.model) if self.is_fsdp_enabled else super().wrapping()
@@ -101,6 +104,8 @@ def shard_on_cpus(state: Any) -> bool:
         return False
     state.distributed_type = DistributedType.FSDP
     state.fsdp_plugin = FullyShardedDataParallelPlugin()
+    if state.mixed_precision != "no":
+        state.fsdp_plugin.set_mixed_precision(state.mixed_precision)
     return True
 
 

@@ -4,16 +4,26 @@ No other module overrides or calls one: the other classes override the methods w
 forward. Where a release of transformers changes a signature, tests/trainer/test_hooks.py says so.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer
+from transformers import Seq2SeqTrainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .checkpoints import MANIFEST, best_whole_checkpoint, checkpoint_being_written, clear_checkpoint, write_manifest
+from .checkpoints import (
+    MANIFEST,
+    ON_REQUEST,
+    best_whole_checkpoint,
+    checkpoint_being_written,
+    clear_checkpoint,
+    requested_checkpoints,
+    write_manifest,
+)
 
 # As in transformers 5.23, without annotations.
 SIGNATURES = {
@@ -75,13 +85,24 @@ class TrainerHooks(Seq2SeqTrainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """The callback `on_save` comes after the last file, and not at all if one could not be written."""
         folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        on_request = self.saves_on_request()
         if self.args.should_save:
             clear_checkpoint(folder)
+            if on_request:
+                folder.mkdir(parents=True)
+                (folder / ON_REQUEST).touch()
         self.accelerator.wait_for_everyone()
-        with checkpoint_being_written(folder):
+        with checkpoint_being_written(folder), requested_ones_besides(self.args):
             super()._save_checkpoint(model, trial)
             if self.args.should_save and not (folder / MANIFEST).exists():
                 write_manifest(folder)
+        if self.args.should_save and not on_request:
+            for passed in requested_checkpoints(folder.parent):
+                shutil.rmtree(passed, ignore_errors=True)
+
+    def saves_on_request(self) -> bool:
+        """Whether the checkpoint that is about to be written is one that the run would not write by itself."""
+        return False
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Holds back the state of the Trainer, which is written next, until all processes have written their files.
@@ -145,3 +166,15 @@ class TrainerHooks(Seq2SeqTrainer):
     def load_sharded_weights(self, folder: str) -> None:
         """Gives the model that FSDP has wrapped the weights of a checkpoint."""
         raise NotImplementedError
+
+
+@contextmanager
+def requested_ones_besides(args: TrainingArguments) -> Iterator[None]:
+    """Lets `save_total_limit` count the other checkpoints alone, so that those stay which an average needs."""
+    limit = args.save_total_limit
+    if limit:
+        args.save_total_limit = limit + len(requested_checkpoints(str(args.output_dir)))
+    try:
+        yield
+    finally:
+        args.save_total_limit = limit

@@ -237,6 +237,25 @@ def worst_shape(
     return max(shapes, key=lambda shape: predict_memory(shallow, args, shape, attention).step)
 
 
+def needs_checkpointing(
+    config: AdminConfig,
+    args: AdminTrainingArguments,
+    lengths: tuple[npt.ArrayLike, npt.ArrayLike],
+    gigabytes: float,
+    attention: str | None = None,
+) -> bool:
+    """Whether a GPU of this many GB would be too small for a run without activation checkpointing.
+
+    Args:
+        lengths: of the training pairs, source and target; the worst of their batches counts.
+    """
+    without = copy.copy(args)
+    without.activation_checkpointing = False
+    shape = worst_shape(config, without, planned_shapes(*lengths, args.max_tokens), attention)
+    memory = predict_memory(config, without, shape, attention)
+    return not fits(memory.distributed_peak if args.world_size > 1 else memory.peak, gigabytes)
+
+
 def fits(peak: float, gigabytes: float) -> bool:
     """Whether a GPU of this many GB (10⁹ bytes) holds a predicted peak, with margins that are assumed, not measured."""
     return peak * FRAGMENTATION + CONTEXT_BYTES <= gigabytes * 1e9

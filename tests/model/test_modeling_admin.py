@@ -373,6 +373,18 @@ def test_layers_compile_without_graph_breaks(tiny_model, variant, training):
         torch.testing.assert_close(compiled(*inputs), layer(*inputs))
 
 
+def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny_model, batch):
+    torch.compiler.reset()
+    model = tiny_model().train()
+    enable_checkpointing(model, {})
+    inputs = [batch["input_ids"], batch["attention_mask"], batch["input_ids"]]
+    outputs = torch.compile(model.model, fullgraph=True, backend="eager")(*inputs)
+    assert outputs.past_key_values is None
+    torch.testing.assert_close(outputs.last_hidden_state, model.model(*inputs).last_hidden_state)
+    loss = torch.compile(model, fullgraph=True, backend="eager")(**batch).loss
+    torch.testing.assert_close(loss, model(**batch).loss)
+
+
 @pytest.mark.parametrize("variant", ["admin", "dlcl_pre_ln", "dlcl_post_ln", "transparent_pre_ln"])
 def test_compiled_model_equals_eager(tiny_model, variant, batch):
     torch.compiler.reset()

@@ -91,6 +91,20 @@ def test_all_processes_stop_when_one_diverges(ranks):
     assert first.startswith("training diverged at update 4: loss nan, gradient norm nan")
 
 
+def test_all_processes_stop_after_the_update_that_follows_the_signal(ranks):
+    first, second = (found["stop"] for found in ranks)
+    assert first == second
+    assert first.startswith("SIGTERM asked to stop: saved after update 4 of 9 in ")
+
+
+def test_bfloat16_is_what_autocast_makes_of_it_though_the_weights_are_sharded(two_processes):
+    """The skip connections and the loss stay float32, as in DDP, and the numbers are DDP's."""
+    for found in two_processes[1]:
+        assert found["fsdp2"]["bfloat16"]["dtypes"] == {torch.float32}
+        sharded, whole = (torch.tensor(found[kind]["bfloat16"]["log"]) for kind in ("fsdp2", "ddp"))
+        torch.testing.assert_close(sharded, whole, rtol=2e-3, atol=0)  # products and sums in another order
+
+
 def test_takes_other_weights(ranks):
     assert all(found["loaded"] for found in ranks)
 

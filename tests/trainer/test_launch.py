@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from toy import write_recipe
 
 from admin_nmt.runs.recipe import load_recipe
+from admin_nmt.trainer.checkpoints import damage
 
 pytestmark = pytest.mark.slow
 TRAINING = Path(__file__).parents[2] / "training"
@@ -102,6 +103,34 @@ def test_a_killed_process_ends_the_job_and_one_process_goes_on(recipe_file, stra
         if checkpoint.name != "checkpoint-3":
             subprocess.run(["rm", "-r", checkpoint], check=True)
     assert_same_run(folder, train("one", recipe_file, folder), straight)
+
+
+@pytest.mark.parametrize("launcher", ["one", "ddp"])
+def test_sigterm_to_the_launcher_saves_and_stops(launcher, recipe_file, tmp_path):
+    """The same command then goes on from there."""
+    folder, log = tmp_path / "run", tmp_path / "log"
+    with log.open("w") as output:
+        long = command(launcher, recipe_file, folder, "--training.max_steps", "4000", "--training.eval_strategy", "no")
+        long += ["--training.load_best_model_at_end", "false", "--training.save_steps", "4000"]
+        job = subprocess.Popen(long, env=ENVIRONMENT, stdout=output, stderr=output)
+        while "'nll'" not in log.read_text():  # an update has been made
+            assert job.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.05)
+        job.send_signal(signal.SIGTERM)
+        code = job.wait(timeout=120)
+    told = log.read_text()
+    assert code == (143 if launcher == "one" else 1), told[-3000:]
+    assert told.count("SIGTERM asked to stop: saved after update ") == 1
+    (checkpoint,) = folder.glob("checkpoint-*")
+    assert damage(checkpoint) is None
+    assert (checkpoint / "on_request").exists()
+    steps = str(int(checkpoint.name.split("-")[1]) + 1)
+    again = subprocess.run(
+        [*long, "--training.max_steps", steps], env=ENVIRONMENT, capture_output=True, text=True, timeout=600
+    )
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert f"continuing from {checkpoint}" in again.stdout
+    assert [path.name for path in folder.glob("checkpoint-*")] == [f"checkpoint-{steps}"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

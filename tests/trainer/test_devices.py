@@ -1,0 +1,186 @@
+"""What differs between a CPU and a GPU, or one process and several, as far as it can be seen with one CPU."""
+
+import math
+import os
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from accelerate.optimizer import AcceleratedOptimizer
+from distributed_worker import new_trainer
+from toy import StopAfter
+from transformers import Seq2SeqTrainer
+
+from admin_nmt.distributed import wait_at_most
+from admin_nmt.trainer import admin_trainer, allocator, arguments
+from admin_nmt.trainer.allocator import let_segments_grow
+from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings
+from admin_nmt.trainer.callbacks import TokenMeter
+from admin_nmt.trainer.divergence import diverged
+from admin_nmt.trainer.memory_prediction import needs_checkpointing
+
+
+def test_omega_is_measured_where_the_model_is(tmp_path, monkeypatch):
+    """Under FSDP and DeepSpeed the model is still on the CPU then, whatever device is to train it."""
+    expected, trainer = (new_trainer(tmp_path, 0.0, 1) for _ in range(2))
+    expected.measure_omega()
+    monkeypatch.setattr(AdminTrainingArguments, "device", torch.device("meta"))
+    trainer.measure_omega()
+    torch.testing.assert_close(trainer.model.state_dict(), expected.model.state_dict(), rtol=0, atol=0)
+
+
+def test_every_process_has_the_omega_of_the_first(tmp_path, monkeypatch):
+    """DDP is told not to send the buffers, in which ω is."""
+    trainer = new_trainer(tmp_path, 0.0, 1)
+    first = {"encoder": [1.0, 1.25, 1.5, 1.75], "decoder": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
+    monkeypatch.setattr(admin_trainer, "gather_objects", lambda measured: [first, measured])
+    trainer.measure_omega()
+    for name, values in first.items():
+        blocks = getattr(trainer.model.model, name).residual_blocks()
+        assert [block.omega.unique().item() for block in blocks] == values
+    assert trainer.args.ddp_broadcast_buffers is False
+
+
+def test_no_buffer_changes_in_training(tiny_model, batch):
+    """So DDP need not send them before every forward pass."""
+    for variant in ("admin", "deepnorm", "dlcl_pre_ln"):
+        model = tiny_model(variant=variant, dropout=0.1).train()
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        model(**batch).loss.backward()
+        torch.testing.assert_close(dict(model.named_buffers()), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("fields", "expected"), [({}, True), ({"bf16": True}, None), ({"tf32": False}, False)])
+def test_float32_means_tf32_where_there_is_such_a_gpu(tmp_path, monkeypatch, fields, expected):
+    set_to = []
+    monkeypatch.setattr(arguments, "is_torch_tf32_available", lambda: True)
+    monkeypatch.setattr(arguments, "enable_tf32", set_to.append)
+    args = AdminTrainingArguments(str(tmp_path), use_cpu=True, **fields)
+    assert args.tf32 is expected
+    assert set_to == ([True] if expected else [])
+    monkeypatch.undo()
+    assert AdminTrainingArguments(str(tmp_path), use_cpu=True).tf32 is None
+
+
+@pytest.mark.parametrize(("fields", "expected"), [({}, False), ({"cudnn_attention": True}, True)])
+def test_attention_is_not_left_to_cudnn(tmp_path, monkeypatch, fields, expected):
+    """On a device that is no CPU, unless it is asked for."""
+    run = new_trainer(tmp_path, 0.0, 1, StopAfter(1), **fields)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(type(run.args), "device", torch.device("meta"))
+    monkeypatch.setattr(admin_trainer, "checkpoint_to_resume", lambda *_: 1 / 0)  # what comes next
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        with pytest.raises(ZeroDivisionError):
+            run.train()
+        assert torch.backends.cuda.cudnn_sdp_enabled() == expected
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+@pytest.mark.parametrize(("gigabytes", "expected"), [(0.82, True), (4.0, False)])
+def test_checkpoints_where_the_gpu_is_too_small_without(tmp_path, tiny_config, gigabytes, expected):
+    """The driver alone is taken to need 0.8 GB."""
+    args = new_trainer(tmp_path, 0.0, 1, activation_checkpointing="auto", max_tokens=16_000).args
+    lengths = torch.full((500,), 32), torch.full((500,), 32)
+    assert needs_checkpointing(tiny_config(), args, lengths, gigabytes) == expected
+    assert args.activation_checkpointing == "auto"
+
+
+def test_a_cpu_checkpoints_and_a_wrong_word_is_refused(tmp_path):
+    run = new_trainer(tmp_path, 0.0, 1, StopAfter(1), activation_checkpointing="auto")
+    run.train()
+    assert run.args.activation_checkpointing is True
+    assert run.model.model.encoder.layers[0].gradient_checkpointing
+    with pytest.raises(ValueError, match="activation_checkpointing is 'on'; give true, false or auto"):
+        new_trainer(tmp_path, 0.0, 1, activation_checkpointing="on")
+
+
+@pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_run_may_go_on_with_or_without_checkpointing(tmp_path, before):
+    """The recomputed layers draw the random numbers of the first time: dropout is the same."""
+    straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5), activation_checkpointing=before)
+    straight.train()
+    new_trainer(tmp_path / "run", 0.1, 1, StopAfter(2), activation_checkpointing=before).train()
+    resumed = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(5), activation_checkpointing=not before)
+    resumed.train(resume_from_checkpoint=True)
+    torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_workers_that_load_the_batches_change_no_number(tmp_path):
+    """Also on resume in the middle of an epoch."""
+    straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5))
+    straight.train()
+    for update in (3, 5):
+        run = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(update), dataloader_num_workers=1)
+        run.train(resume_from_checkpoint=update == 5)
+    torch.testing.assert_close(run.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+
+
+def test_parameters_are_counted_once(tmp_path, monkeypatch):
+    run, calls = new_trainer(tmp_path, 0.0, 1, StopAfter(3)), []
+    batch = {"input_ids": torch.zeros(3, 7)}
+    expected = Seq2SeqTrainer.floating_point_ops(run, batch)
+    count = run.model.num_parameters
+    monkeypatch.setattr(run.model, "num_parameters", lambda **options: calls.append(1) or count(**options))
+    assert [run.floating_point_ops(batch) for _ in range(3)] == [expected] * 3
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_cudas_segments_grow_unless_the_environment_says_otherwise(monkeypatch, name):
+    for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(allocator.sys, "platform", "linux")
+    monkeypatch.setenv(name, "garbage_collection_threshold:0.8")
+    environment = dict(os.environ)
+    let_segments_grow()
+    assert os.environ == environment
+    monkeypatch.delenv(name)
+    let_segments_grow()
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+
+
+def test_the_log_sums_in_float32(tmp_path):
+    meter, accelerator = TokenMeter(), new_trainer(tmp_path, 0.0, 1).accelerator
+    for _ in range(100):
+        meter.add_tokens(torch.tensor(1))
+        meter.add_nll(torch.tensor(12_352, dtype=torch.bfloat16))
+    assert meter.read(accelerator)["nll"] == 12_352
+
+
+def test_waiting_is_limited(tmp_path):
+    wait_at_most(timedelta(seconds=5))  # does nothing in a process that is alone
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        assert group.options._timeout > timedelta(minutes=1)
+        wait_at_most(timedelta(seconds=50))
+        assert group.options._timeout == timedelta(seconds=50)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_says_whether_the_update_was_made(tmp_path):
+    """DeepSpeed makes it in the backward pass."""
+    assert "The update was not made." in str(diverged(5, math.nan, math.nan, 0.1, str(tmp_path)))
+    assert "The update was made by then." in str(diverged(5, math.nan, math.nan, 0.1, str(tmp_path), made=True))
+
+
+@pytest.mark.parametrize("name", ["radam", "adam"])
+def test_an_overflow_is_seen_as_an_update_that_was_skipped(tmp_path, name):
+    """The schedule makes a step for every update that was not."""
+    args = new_trainer(tmp_path, 0.0, 1, optimizer=name).args
+    args.fp16 = True  # which is refused on a CPU
+    kind, settings = optimizer_settings(args)
+    parameter = torch.nn.Parameter(torch.ones(3))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = AcceleratedOptimizer(kind([parameter], **settings), scaler=scaler)
+    for factor, skipped in ((1.0, False), (math.inf, True), (2.0, False)):
+        optimizer.zero_grad()
+        scaler.scale((factor * parameter).sum()).backward()
+        before = parameter.detach().clone()
+        optimizer.step()
+        assert optimizer.step_was_skipped == skipped == torch.equal(parameter, before)
