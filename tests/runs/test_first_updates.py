@@ -1,6 +1,6 @@
 """The first 20 updates of every recipe, and of every architecture of the grids, on toy text at a width of 32.
 
-Depth up to 60 layers, variant, ω, dropouts, optimiser, learning rate and treatment of the data stay those of the recipe.
+Depth (up to 60 layers), variant, ω, dropouts, optimiser, learning rate and treatment of data stay those of the recipe.
 """
 
 import json
