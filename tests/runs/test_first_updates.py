@@ -86,19 +86,24 @@ def reduced(recipe: Recipe, text: Path, folder: Path) -> Recipe:
             "output_dir": str(folder),
             "languages": recipe.languages,
             "data": toy_data(given["data"], text),
-            "tokenizer": {name: value for name, value in given["tokenizer"].items() if name != "path"}
-            | {"vocab_size": 400},
+            "tokenizer": small_tokenizer(given["tokenizer"]),
             "model": small_model(given["model"]),
             "training": training | SHORT,
         }
     )
 
 
-def toy_data(data: dict[str, Any], text: Path) -> dict[str, Any]:
+def small_tokenizer(given: dict[str, Any]) -> dict[str, Any]:
+    """New vocabularies of the toy text, also in place of those of another run."""
+    kept = {name: value for name, value in given.items() if name != "path"}
+    return {"vocab_size": 400} | {name: 400 if name.endswith("vocab_size") else kept[name] for name in kept}
+
+
+def toy_data(given: dict[str, Any], text: Path) -> dict[str, Any]:
     """The section with the toy text in place of each corpus; how it is cleaned, tagged and mixed stays."""
-    files = {split: {side: f"{split}.{language}" for side, language in SIDES} for split in ("train", "valid", "test")}
-    data = {name: value for name, value in data.items() if name not in ("builtin", *files)}
-    corpora = data.get("train", {})
+    files = {split: {side: f"{split}.{language}" for side, language in SIDES} for split in ("train", "valid")}
+    data = {name: value for name, value in given.items() if name not in ("builtin", "test", *files)}
+    corpora = given.get("train") or {}
     treated = [
         {name: corpus[name] for name in ("upsample", "tag", "detokenize") if name in corpus} | files["train"]
         for corpus in (corpora if isinstance(corpora, list) else [corpora])
