@@ -54,7 +54,8 @@ PRE_BASE, POST_BASE = BASE | {"lr": 1e-3, "warmup": 8000}, BASE | {"lr": 7e-4, "
 PRE_BIG, POST_BIG = BIG | {"lr": 7e-4, "warmup": 8000}, BIG | {"lr": 5e-4, "warmup": 4000}  # DL 4.2
 
 ZH_EN = LAST_5 | {"bleu": None, "dropout": 0.1, "beam": 6, "length_penalty": 1.0} | NO_FILTER  # DL 4.1, unchecked
-ZH_EN |= {"joint": False, "vocab_size": 44_000, "max_words": 100, "max_ratio": None}  # DL 4.1
+ZH_EN |= {"joint": False, "vocab_size": 44_000, "target_vocab_size": 33_000}  # DL 4.1
+ZH_EN |= {"max_words": 100, "max_ratio": None}  # DL 4.1, unchecked
 SMALL, LARGE = {"updates": 50_000}, {"updates": 200_000}  # DL 4.2 for Zh-En, unchecked; deep models take half of it
 SMALL_DEEP, LARGE_DEEP = DEEP | {"updates": 25_000}, DEEP | {"updates": 100_000}
 
@@ -93,6 +94,7 @@ VD_TABLE_1 = ("post_ln-6-6", "admin-6-6", "post_ln-60-12", "admin-60-12", "pre_l
 VD_TABLE_3 = [f"admin-{n}" for n in ("6-6", "12-12", "24-12", "48-12", "60-12", "36-36", "12-60")]
 DL_FIGURE_3 = [f"{variant}-{n}-6" for variant in ("pre_ln", "dlcl_pre_ln") for n in (16, 20, 25, 30, 35)]
 SIXTEEN = "wmt14-en-de-transparent-attention"
+AT_16 = {kind: [f"{model}{kind}_ln-16-6" for model in ("", "dlcl_", "transparent_")] for kind in ("pre", "post")}
 DLCL_20 = {"variant": "dlcl_pre_ln", "depth": (20, 6)}
 DL_TABLE_6 = {
     "dlcl": {"weights": "learned", "normalized": True},
@@ -154,9 +156,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "wmt14-en-de-variants/pre_ln-20-6": DL_ALL | PRE_LN | DEEP | {"variant": "pre_ln", "depth": (20, 6)},
     "wmt14-en-de-variants/pre_ln-30-6": DL_ALL | PRE_LN | DEEP | {"variant": "pre_ln", "depth": (30, 6)},
     "wmt14-en-de-variants/dlcl_pre_ln-30-6": DL_ALL | PRE_LN | DEEP | {"variant": "dlcl_pre_ln", "depth": (30, 6)},
-    # DL table 2, its depth
-    **cells(SIXTEEN, DL_ALL | DEEP | PRE_LN, alike({}, "pre_ln-16-6", "dlcl_pre_ln-16-6")),
-    **cells(SIXTEEN, DL_ALL | DEEP | POST_LN, alike({}, "post_ln-16-6", "dlcl_post_ln-16-6")),
+    # DL table 2
+    **cells(SIXTEEN, DL_ALL | DEEP | PRE_LN, alike({}, *AT_16["pre"])),
+    **cells(SIXTEEN, DL_ALL | DEEP | POST_LN, alike({}, *AT_16["post"])),
     # DL tables 3 and 4
     "nist12-zh-en-dlcl-25-6": ZH_EN | PRE_LN | SMALL_DEEP | {"variant": "dlcl_pre_ln", "depth": (25, 6)},
     "wmt18-zh-en-dlcl-25-6": ZH_EN | PRE_LN | LARGE_DEEP | {"variant": "dlcl_pre_ln", "depth": (25, 6)},
@@ -238,6 +240,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "upsample": [corpus.upsample for corpus in corpora],
         "joint": recipe.tokenizer.joint,
         "vocab_size": recipe.tokenizer.vocab_size,
+        "target_vocab_size": recipe.tokenizer.target_vocab_size,
         "valid_every": recipe.data.valid_every,
         **{name: getattr(recipe.data.cleaning, name) for name in type(recipe.data.cleaning).model_fields},
     }
