@@ -89,7 +89,9 @@ def base_and_deep(variant: str, base: dict[str, Any]) -> dict[str, dict[str, Any
     return {f"{variant}-{n}-6-{name}": own for n in (6, 20) for name, own in (("base", base), ("deep", DEEP))}
 
 
-BACK_TRANSLATED = {name: value for name, value in VD_EN_FR.items() if name != "vocab_size"} | {"upsample": [1, 1]}
+# With the vocabulary of the run without back-translation, so that nothing is said of a new one.
+BACK_TRANSLATED = {name: value for name, value in VD_EN_FR.items() if name not in EN_FR_TEXT} | NO_FILTER
+BACK_TRANSLATED |= {"valid_every": 1333, "max_ratio": 1.5, "ratio_slack": 0, "max_words": 250, "upsample": [1, 1]}
 VD_TABLE_1 = ("post_ln-6-6", "admin-6-6", "post_ln-60-12", "admin-60-12", "pre_ln-60-12")
 VD_TABLE_3 = [f"admin-{n}" for n in ("6-6", "12-12", "24-12", "48-12", "60-12", "36-36", "12-60")]
 DL_FIGURE_3 = [f"{variant}-{n}-6" for variant in ("pre_ln", "dlcl_pre_ln") for n in (16, 20, 25, 30, 35)]
