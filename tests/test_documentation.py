@@ -24,6 +24,7 @@ from toy import write_recipe
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
+from admin_nmt.cli.bundled import bundled
 from admin_nmt.runs.grids import load_grid
 from admin_nmt.runs.recipe import load_recipe
 
@@ -33,6 +34,7 @@ PAGES = ("README.md", "training/README.md", "model_cards/README.md")
 ELSEWHERE = re.compile(r"^<!-- (.+), run by (tests/\S+) -->\n$")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("bash", "python", "yaml")
+PAPERS = ("training/README.md", "### The papers' tables and figures\n")  # a page, and the title above its table
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "benchmark", "analyse-depth", "convert-fairseq"}
@@ -92,6 +94,22 @@ def commands(block: Block) -> Iterator[Command]:
             else:
                 assert word in ("<", ">") or not set(word) <= set("();<>|&"), f"{block}: {word} is not understood"
                 words.append(word)
+
+
+def papers_table() -> list[tuple[str, ...]]:
+    """The rows of the table of all tables: title, command at the papers' size, command at the small one, page."""
+    page, title = PAPERS
+    section = (ROOT / page).read_text(encoding="utf-8").split(title)[1].split("\n#")[0]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|").split("|")) for line in section.splitlines() if line[:1] == "|"
+    ]
+    return [row for row in rows[2:] if not row[0].startswith("**")]  # without titles, the line below, and the papers
+
+
+def in_table() -> list[Command]:
+    """The commands of the table."""
+    written = [found for row in papers_table() for cell in row for found in re.findall("`(admin-nmt [^`]+)`", cell)]
+    return [command for text in written for command in commands(Block(PAPERS[0], 0, "bash", text))]
 
 
 def runs_elsewhere(block: Block) -> bool:
@@ -203,7 +221,7 @@ def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> 
         parse(command, name, rest, context)
 
 
-@pytest.mark.parametrize("command", [c for c in ALL if admin_nmt_arguments(c)], ids=str)
+@pytest.mark.parametrize("command", [c for c in ALL + in_table() if admin_nmt_arguments(c)], ids=str)
 def test_arguments_are_understood(command, here, tmp_path):
     arguments = admin_nmt_arguments(command)
     parse(typer.main.get_command(app), "admin-nmt", arguments)
@@ -211,7 +229,23 @@ def test_arguments_are_understood(command, here, tmp_path):
     if arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
         assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
     if arguments[0] == "experiment":
-        assert list(load_grid(ROOT / arguments[1], overrides).runs())
+        grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else bundled("grids")[arguments[1]]
+        assert list(load_grid(grid, overrides).runs())
+
+
+def test_the_papers_table_has_commands_and_pages():
+    rows = papers_table()
+    assert len(rows) > 20  # a change of the page's form must not empty the table
+    for title, *sizes, page in rows:
+        assert all("`admin-nmt " in cell or cell == "–" for cell in sizes) and set(sizes) != {"–"}, title
+        assert "not measured" in page or "](../model_cards/" in page, title
+
+
+def test_every_grid_of_the_papers_is_found_on_the_page():
+    """Those that measure a GPU are explained elsewhere."""
+    text = (ROOT / PAPERS[0]).read_text(encoding="utf-8")
+    for name in bundled("grids"):
+        assert re.search(rf"[ /]{name}(?![\w-])", text) or name.startswith("gpu-"), f"nothing names the grid {name}"
 
 
 def override_pairs(arguments: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,122 @@
+"""The first 20 updates of every recipe, and of every architecture of the grids, on toy text at a width of 32.
+
+Depth (up to 60 layers), variant, ω, dropouts, optimiser, learning rate and treatment of data stay those of the recipe.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import write_recipe
+
+from admin_nmt import AdminConfig
+from admin_nmt.runs.building import build_trainer
+from admin_nmt.runs.grids import load_grid
+from admin_nmt.runs.preparation import prepare
+from admin_nmt.runs.recipe import Recipe, load_recipe
+
+pytestmark = pytest.mark.slow
+TRAINING = Path(__file__).parents[2] / "training"
+UPDATES = 20
+DEEPEST = 60  # layers of a stack; 100 take more than a minute
+WIDTH = {
+    "d_model": 32,
+    "max_position_embeddings": 128,
+    **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+}
+# Only the updates are looked at; warmup is over after half of them.
+SHORT = {
+    "max_tokens": 256,
+    "gradient_accumulation_steps": 1,
+    "bf16": False,  # which takes twice the time on many processors
+    "warmup_steps": UPDATES // 2,
+    "max_steps": UPDATES,
+    "eval_strategy": "no",
+    "eval_bleu": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+SIDES = (("source", "en"), ("target", "de"))  # of the toy text
+LEFT_OUT = ("early_stopping_patience", "metric_for_best_model", "load_best_model_at_end", "save_total_limit")
+
+
+def cases() -> Iterator[Any]:
+    """All recipes, and of the grids every architecture that no earlier file has."""
+    seen = set()
+    for path in sorted((TRAINING / "recipes").glob("*.yaml")):
+        recipe = load_recipe(path)
+        seen.add(architecture(recipe))
+        yield pytest.param(recipe, id=path.stem)
+    for path in sorted((TRAINING / "grids").glob("*.yaml")):
+        for run in load_grid(path).runs():
+            recipe = run.recipe()
+            if architecture(recipe) not in seen:
+                seen.add(architecture(recipe))
+                yield pytest.param(recipe, id=f"{path.stem}/{run.system}")
+
+
+def architecture(recipe: Recipe) -> str:
+    """What is left of the model at the width of this test; dropouts do not tell two apart."""
+    config = AdminConfig(**small_model(recipe.model.configuration())).to_dict()
+    fields = {name: value for name, value in config.items() if not name.endswith("dropout")}
+    return json.dumps({"joint": recipe.tokenizer.joint} | fields, sort_keys=True)
+
+
+def small_model(given: dict[str, Any]) -> dict[str, Any]:
+    depth = {name: min(given[name], DEEPEST) for name in ("encoder_layers", "decoder_layers") if name in given}
+    return given | depth | WIDTH
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    """A folder with the files of a toy recipe, 300 pairs to train on."""
+    return write_recipe(tmp_path_factory.mktemp("text")).parent
+
+
+def reduced(recipe: Recipe, text: Path, folder: Path) -> Recipe:
+    """The recipe at this test's width, length and text."""
+    given = recipe.as_dict()
+    training = {name: value for name, value in given["training"].items() if name not in LEFT_OUT}
+    return Recipe.model_validate(
+        {
+            "output_dir": str(folder),
+            "languages": recipe.languages,
+            "data": toy_data(given["data"], text),
+            "tokenizer": small_tokenizer(given["tokenizer"]),
+            "model": small_model(given["model"]),
+            "training": training | SHORT,
+        }
+    )
+
+
+def small_tokenizer(given: dict[str, Any]) -> dict[str, Any]:
+    """New vocabularies of the toy text, also in place of those of another run."""
+    kept = {name: value for name, value in given.items() if name != "path"}
+    return {"vocab_size": 400} | {name: 400 if name.endswith("vocab_size") else kept[name] for name in kept}
+
+
+def toy_data(given: dict[str, Any], text: Path) -> dict[str, Any]:
+    """The section with the toy text in place of each corpus; how it is cleaned, tagged and mixed stays."""
+    files = {split: {side: f"{split}.{language}" for side, language in SIDES} for split in ("train", "valid")}
+    data = {name: value for name, value in given.items() if name not in ("builtin", "test", *files)}
+    corpora = given.get("train") or {}
+    treated = [
+        {name: corpus[name] for name in ("upsample", "tag", "detokenize") if name in corpus} | files["train"]
+        for corpus in (corpora if isinstance(corpora, list) else [corpora])
+    ]
+    held_out = {"valid_every": 20} if data.pop("valid_every", None) else {"valid": files["valid"]}
+    return data | held_out | {"root": str(text), "cache_dir": str(text / "cache"), "train": treated}
+
+
+@pytest.mark.parametrize("recipe", [*cases()])
+def test_the_loss_falls_in_the_first_updates(recipe, text, tmp_path):
+    small = reduced(recipe, text, tmp_path / "run")
+    trainer = build_trainer(small, prepare(small, num_proc=1))
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()  # raises where a loss or a gradient is not finite
+    assert trainer.state.global_step == UPDATES
+    after = trainer.evaluate()["eval_loss"]
+    assert after < before - 0.05
