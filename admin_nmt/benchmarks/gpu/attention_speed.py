@@ -78,5 +78,5 @@ def rows(shapes: list[BatchShape], device: torch.device) -> Iterator[dict[str, A
                         row["first_ms"].append(first)
                         row["repeated_ms"].append(sorted(repeated)[REPEATED // 2])
             except RuntimeError as error:
-                row["error"] = str(error).partition("\n")[0]
+                row["error"] = str(error).partition("\n")[0].partition(". ")[0]
             yield row

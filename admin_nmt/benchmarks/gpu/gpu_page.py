@@ -13,6 +13,7 @@ from .step_runner import RESULTS, Step, read_results
 
 Results = dict[str, dict[str, Any]]
 GB = 1e9
+SHOWN = 10  # steps that are left, by name
 TOY = "**Toy size: tiny models on made-up text. The numbers mean nothing.**"
 
 
@@ -20,7 +21,8 @@ def write_page(setup: Setup, steps: list[Step]) -> Path:
     """Write README.md, results.json and the pictures; they alone need to be kept of the folder."""
     results, folder = read_results(setup), setup.output
     write_text_whole(folder / RESULTS, json_text(results, indent=1) + "\n")
-    done = {name: result["result"] for name, result in results.items() if result["status"] == "done"}
+    ended = [step.name for step in steps if results.get(step.name, {}).get("status") == "done"]
+    done = {name: results[name]["result"] for name in ended}
     parts = ["# Measured on a GPU", *([TOY] if setup.toy else []), machines(results), progress(results, steps)]
     device = next((result["device"] for result in reversed(results.values()) if "device" in result), "")
     for section in (checks, memory, updates, profiles, attention, trainings, searches):
@@ -47,7 +49,7 @@ def progress(results: Results, steps: list[Step]) -> str:
     left = [step.name for step in steps if step.name not in results]
     failed = [[name, one_line(result["error"])] for name, result in results.items() if result["status"] == "failed"]
     text = f"{len(results) - len(failed)} of {len(steps)} steps done, {len(failed)} failed."
-    text += f" Left: {', '.join(left)}." if left else ""
+    text += f" Left: {', '.join(left[:SHOWN])}{', …' if len(left) > SHOWN else ''}." if left else ""
     return text + ("\n\n" + table_text(["failed step", "error"], failed) if failed else "")
 
 

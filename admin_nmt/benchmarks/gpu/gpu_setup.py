@@ -19,11 +19,12 @@ TOY = {  # of everything that the grid trains; any CPU does it in seconds
     "model.encoder_layers": 2,
     "model.decoder_layers": 1,
     "tokenizer.vocab_size": 400,
+    "training.bf16": False,  # which a CPU emulates
     "training.max_tokens": 2048,
     "training.max_steps": 40,
     "training.warmup_steps": 5,
     "training.logging_steps": 2,
-    "training.eval_steps": 10,
+    "training.eval_steps": 20,
     "training.save_steps": 10,
     "evaluation.num_beams": 2,
 }

@@ -16,12 +16,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from ...files import json_text, write_text_whole
 from .gpu_setup import Setup
 
 PATIENCE = 40.0  # seconds that a step gets to stop when it is asked to; a grid gives its runs 30
 LEAST = 1.0  # seconds below which no step starts
 RESULTS = "results.json"
+WORKER = [sys.executable, "-m", f"{__package__}.step_worker"]
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,9 @@ class Worker:
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        command = [sys.executable, "-m", f"{__package__}.step_worker"]
         with log_file(setup, "start").open("w") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
             )
 
     def begin(self, step: Step, facts: dict[str, Any]) -> None:
@@ -66,8 +68,8 @@ class Worker:
         """
         assert self.process.stdin is not None and self.process.stdout is not None
         if not self.process.stdout.readline():
-            raise RuntimeError(f"{__package__}.step_worker did not start: {last_line(log_file(self.setup, 'start'))}")
-        places = {"output": str(self.setup.output), "grid": str(self.setup.grid)}
+            raise RuntimeError(f"the process of a step did not start: {last_line(log_file(self.setup, 'start'))}")
+        places: dict[str, Any] = {"output": str(self.setup.output), "grid": str(self.setup.grid)}
         places |= {"data": None if self.setup.data is None else str(self.setup.data), "toy": self.setup.toy}
         self.process.stdin.write(json.dumps({"step": asdict(step), "setup": places, "facts": facts}) + "\n")
         self.process.stdin.close()
@@ -167,7 +169,21 @@ class Call:
         return [step for step in self.steps if step.name not in done]
 
     def run(self) -> list[Step]:
-        """Run until nothing is left or nothing fits; gives the steps that are left."""
+        """Run until nothing is left or nothing fits; gives the steps that are left.
+
+        Raises:
+            ValueError: another call works on the same folder.
+            RuntimeError: the process of a step does not start.
+        """
+        try:
+            with FileLock(self.setup.output / "lock", blocking=False):
+                return self._run()
+        except Timeout as error:
+            raise ValueError(
+                f"{self.setup.output}: another call runs there; wait, or choose another --output"
+            ) from error
+
+    def _run(self) -> list[Step]:
         facts, first = machine_facts(), True
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the processes of the steps would run on
         try:
