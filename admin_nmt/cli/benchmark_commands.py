@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from .bundled import find_file
-from .options import say
+from .options import check_finite, say
 
 benchmark = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -142,7 +142,10 @@ def gpu(
         "gpu-results"
     ),
     minutes: Annotated[
-        float, typer.Option(help="Of this call; a training takes up to half a minute more to stop.")
+        float,
+        typer.Option(
+            min=0.01, callback=check_finite, help="Of this call; a training may take half a minute more to stop."
+        ),
     ] = 9,
     prepare: Annotated[bool, typer.Option("--prepare", help="Only the steps that need no GPU.")] = False,
     toy: Annotated[bool, typer.Option("--toy", help="Tiny models, to try all steps on a CPU.")] = False,
@@ -165,9 +168,6 @@ def gpu(
     admin-nmt benchmark gpu --data path/to/msdocs
     admin-nmt benchmark gpu --toy --output /tmp/toy --minutes 1
     """
-    if not 0 < minutes < float("inf"):
-        raise typer.BadParameter(f"{minutes} is no finite number above 0", param_hint="'--minutes'")
-
     from ..benchmarks.gpu.gpu_page import write_page
     from ..benchmarks.gpu.gpu_setup import Setup
     from ..benchmarks.gpu.gpu_steps import all_steps

@@ -134,13 +134,12 @@ def test_every_step_at_toy_size(setup):
 
 @pytest.mark.slow
 def test_two_calls_of_the_command(tmp_path):
-    """The first prepares the data and runs out of time for the rest, the second goes on and is done."""
+    """The first runs out of time while it prepares the data, the second goes on and is done."""
     command = [sys.executable, "-m", "admin_nmt", "benchmark", "gpu", "--toy", "--output", str(tmp_path)]
     command += ["--only", "data", "--only", "attention-4k"]
     codes = []
     for minutes in ("0.05", "9", "9"):
         codes.append(subprocess.run([*command, "--minutes", minutes], capture_output=True, check=False).returncode)
     assert codes == [1, 0, 0] and (tmp_path / "attention.png").exists()
-    # The data took longer than that whole first call, which is an error of its own; the attention prepared them.
     statuses = {name: result["status"] for name, result in read_results(Setup(tmp_path, GRID)).items()}
-    assert statuses == {"data": "failed", "attention-4k": "done"}
+    assert statuses == {"data": "done", "attention-4k": "done"}

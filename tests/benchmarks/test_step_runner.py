@@ -98,6 +98,14 @@ def test_the_results_alone_are_enough_to_go_on(setup, tmp_path):
     assert [step.name for step in call.pending()] == ["two"]
 
 
+def test_a_step_whose_files_did_not_come_with_the_results_is_done_again(setup):
+    made = steps("one", leaves="made"), steps("dies", leaves="made")
+    Call(setup, [*made[0], *made[1]], LONG).run()
+    assert Call(setup, [*made[0], *made[1]], LONG).pending() == made[0]
+    (setup.output / "made").touch()
+    assert Call(setup, [*made[0], *made[1]], LONG).pending() == []
+
+
 def test_two_calls_do_not_work_on_one_folder(setup):
     with FileLock(setup.output / "lock"), pytest.raises(ValueError, match="another call runs there"):
         Call(setup, steps("one"), LONG).run()

@@ -30,7 +30,7 @@ def test_names_and_paths(tmp_path, monkeypatch):
         find_file("nowhere.yaml", "recipes")
     with pytest.raises(ValueError, match="no recipe of that name comes with the package; `admin-nmt recipe --list`"):
         find_file("nothing", "recipes")
-    with pytest.raises(ValueError, match=r"no grid of that name comes with the package; there are multi30k-decoder-"):
+    with pytest.raises(ValueError, match=r"no grid of that name comes with the package; there are .*multi30k-decoder-"):
         find_file("nothing", "grids")
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ...runs.recipe import Recipe
 
 SEED = 1
+PREPARED = "cache/prepared"  # a file below the output folder that is there when all data are
 TOY = {  # of everything that the grid trains; any CPU does it in seconds
     "model.d_model": 16,
     "model.encoder_ffn_dim": 32,

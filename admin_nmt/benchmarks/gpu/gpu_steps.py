@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from .gpu_setup import PREPARED
 from .step_runner import Step
 
 DEPTHS = ((6, 6), (18, 18), (60, 12))
@@ -29,8 +30,8 @@ def all_steps() -> list[Step]:
 
 def preparations(cases: dict[str, dict[str, Any]]) -> Iterator[Step]:
     """What can be done beforehand on a CPU."""
-    yield Step("data", "grid_step:prepare_data", estimate=60, limit=540, on_cpu=True)
-    yield Step("fetch-conformance", "checks:fetch_conformance", estimate=30, limit=180, on_cpu=True)
+    yield Step("data", "grid_step:prepare_data", {}, 60, 3600, on_cpu=True, resumes=True, leaves=PREPARED)
+    yield Step("fetch-conformance", "checks:fetch_conformance", {}, 30, 180, on_cpu=True, leaves="conformance")
     for name, fields in cases.items():
         if predicted(fields):
             yield Step(f"predict-{name}", "update_speed:predict_updates", fields, 60, 300, on_cpu=True)

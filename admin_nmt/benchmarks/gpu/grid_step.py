@@ -6,7 +6,7 @@ from typing import Any
 from ...metrics.unigram import write_unigram
 from ...reports.tables import flat, outcome, write_tables
 from ...runs.grid_runner import last_line, run_all, wanted_runs
-from .gpu_setup import Setup
+from .gpu_setup import PREPARED, Setup
 
 
 def prepare_data(setup: Setup) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def prepare_data(setup: Setup) -> dict[str, Any]:
     prepared = setup.prepared()
     tokens = {side: int(sum(prepared.data["train"][f"{side}_length"][:])) for side in ("source", "target")}
     size = sum(path.stat().st_size for path in (setup.output / "cache").rglob("*") if path.is_file())
+    (setup.output / PREPARED).touch()
     sizes = {split: len(part) for split, part in prepared.data.items()}
     return {"pairs": sizes, "tokens": tokens, "cache_bytes": size, "vocabulary": len(prepared.source_tokenizer)}
 

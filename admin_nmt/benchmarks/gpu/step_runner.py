@@ -39,6 +39,8 @@ class Step:
         limit: seconds after which it is stopped.
         on_cpu: needs no GPU, so it can be done beforehand.
         resumes: goes on where it was stopped, so it may take several calls.
+        leaves: a path below the output folder, without which the step is done again: the results may have come alone
+            from another machine.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Step:
     limit: float = 120.0
     on_cpu: bool = False
     resumes: bool = False
+    leaves: str | None = None
 
 
 class Worker:
@@ -164,9 +167,13 @@ class Call:
         return self.end - time.monotonic()
 
     def pending(self) -> list[Step]:
-        """Steps without a result."""
-        done = read_results(self.setup)
-        return [step for step in self.steps if step.name not in done]
+        """Steps without a result, or without what they left beside it."""
+        results = read_results(self.setup)
+        return [step for step in self.steps if step.name not in results or self._is_gone(step, results[step.name])]
+
+    def _is_gone(self, step: Step, result: dict[str, Any]) -> bool:
+        left = step.leaves is not None and result["status"] == "done"
+        return left and not (self.setup.output / str(step.leaves)).exists()
 
     def run(self) -> list[Step]:
         """Run until nothing is left or nothing fits; gives the steps that are left.
