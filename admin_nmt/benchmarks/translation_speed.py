@@ -12,14 +12,13 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ctranslate2
 import torch
-import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
@@ -217,7 +216,7 @@ def run_translation_benchmark(args: TranslationBenchmark) -> None:
     output = Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": args.threads}
-    facts |= {library.__name__: library.__version__ for library in (torch, transformers, ctranslate2)}
+    facts |= {library: version(library) for library in ("torch", "transformers", "ctranslate2")}
     facts |= {"runs": {}, "check": []}
     part = sentences[: args.sentences]
     with TemporaryDirectory() as temporary:

@@ -136,7 +136,10 @@ def data(
 @benchmark.command()
 def gpu(
     data: Annotated[
-        Path | None, typer.Option(help="Folder of msdocs: train.en.gz, train.de.gz, ...; by default the phrasebook.")
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Folder of msdocs: train.en.gz, ...; by default the phrasebook's pairs."
+        ),
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder of the results, the prepared data and the runs.")] = Path(
         "gpu-results"
@@ -171,9 +174,10 @@ def gpu(
     from ..benchmarks.gpu.gpu_page import write_page
     from ..benchmarks.gpu.gpu_setup import Setup
     from ..benchmarks.gpu.gpu_steps import all_steps
-    from ..benchmarks.gpu.step_runner import Call, forget
+    from ..benchmarks.gpu.step_runner import Call, check_size, forget
 
     setup, steps = Setup(output, find_file("gpu-msdocs", "grids"), data, toy), all_steps()
+    check_size(setup)
     if redo:
         forget(setup, redo)
     chosen = [step for step in steps if step.on_cpu or not prepare]

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from admin_nmt.benchmarks.gpu import step_runner
 from admin_nmt.benchmarks.gpu.gpu_setup import Setup
-from admin_nmt.benchmarks.gpu.step_runner import RESULTS, Call, Step, Worker, forget, read_results
+from admin_nmt.benchmarks.gpu.step_runner import RESULTS, Call, Step, Worker, check_size, forget, read_results
 
 STUB = Path(__file__).parent / "step_stub.py"
 LONG = 600.0  # seconds that no test waits for
@@ -110,6 +110,13 @@ def test_two_calls_do_not_work_on_one_folder(setup):
     with FileLock(setup.output / "lock"), pytest.raises(ValueError, match="another call runs there"):
         Call(setup, steps("one"), LONG).run()
     assert statuses(setup) == {}
+
+
+def test_toy_results_are_not_mixed_with_others(setup):
+    Call(setup, steps("one"), LONG).run()
+    check_size(setup)
+    with pytest.raises(ValueError, match=r"results without --toy; choose another --output"):
+        check_size(Setup(setup.output, setup.grid, toy=True))
 
 
 def test_forgotten_steps_run_again(setup):

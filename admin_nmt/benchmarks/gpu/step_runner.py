@@ -125,6 +125,17 @@ def last_line(path: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
+def check_size(setup: Setup) -> None:
+    """Whether the results that are there are of this size.
+
+    Raises:
+        ValueError: a trial at toy size and a measurement would be mixed.
+    """
+    if any(result["toy"] != setup.toy for result in read_results(setup).values()):
+        other = "without --toy" if setup.toy else "of --toy"
+        raise ValueError(f"{setup.output / RESULTS}: holds results {other}; choose another --output")
+
+
 def forget(setup: Setup, names: Sequence[str]) -> None:
     """Remove the results of these steps, so that they run again.
 

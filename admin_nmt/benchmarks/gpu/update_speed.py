@@ -206,11 +206,11 @@ def profile_update(setup: Setup, **fields: Any) -> dict[str, Any]:
         watched = ProfileUpdate(trainer.args.device)
         trainer.add_callback(watched)
         trainer.train()
-    events = watched.profiler.events()
+    # Annotations span many kernels, and the averages have a row for each kernel beside that of its operator.
+    events = [event for event in watched.profiler.events() if not event.is_user_annotation]
     launched = [event for event in events if event.device_type != DeviceType.CPU]
-    averages = watched.profiler.key_averages()
-    on_gpu = any(row.self_device_time_total for row in averages)
-    key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    averages = [row for row in watched.profiler.key_averages() if row.device_type == DeviceType.CPU]
+    key = "self_device_time_total" if launched else "self_cpu_time_total"
     top = sorted(averages, key=lambda row: getattr(row, key), reverse=True)[:TOP]
     spans = [event.time_range for event in events]
     return asdict(case) | {
