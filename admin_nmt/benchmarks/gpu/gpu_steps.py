@@ -13,25 +13,25 @@ SYSTEMS = ("post_ln", "admin", "pre_ln")  # of the grid, with their depths in th
 
 
 def all_steps() -> list[Step]:
-    """Every step; those that need no GPU come first."""
+    """Every step; the predictions come last, for where nobody made them beforehand: they need no GPU."""
     cases = dict(update_cases())
     return [
-        *preparations(cases),
+        Step("data", "grid_step:prepare_data", {}, 60, 3600, on_cpu=True, resumes=True, leaves=PREPARED),
+        Step("fetch-conformance", "checks:fetch_conformance", {}, 30, 180, on_cpu=True, leaves="conformance"),
         Step("tests", "checks:run_gpu_tests", estimate=120, limit=300),
         *(update_step(name, fields) for name, fields in cases.items() if not fields.get("compiled")),
         Step("profile-60-12-4k", "update_speed:profile_update", profiled(), estimate=30, limit=120),
         Step("attention-4k", "attention_speed:measure_attention", {"max_tokens": 4096}, estimate=60, limit=240),
         *searches(),
+        *trainings(),
         *(conformance(variant) for variant in CONFORMANCE),
         *(update_step(name, fields) for name, fields in cases.items() if fields.get("compiled")),
-        *trainings(),
+        *predictions(cases),
     ]
 
 
-def preparations(cases: dict[str, dict[str, Any]]) -> Iterator[Step]:
-    """What can be done beforehand on a CPU."""
-    yield Step("data", "grid_step:prepare_data", {}, 60, 3600, on_cpu=True, resumes=True, leaves=PREPARED)
-    yield Step("fetch-conformance", "checks:fetch_conformance", {}, 30, 180, on_cpu=True, leaves="conformance")
+def predictions(cases: dict[str, dict[str, Any]]) -> Iterator[Step]:
+    """Memory of the cases."""
     for name, fields in cases.items():
         if predicted(fields):
             yield Step(f"predict-{name}", "update_speed:predict_updates", fields, 60, 300, on_cpu=True)

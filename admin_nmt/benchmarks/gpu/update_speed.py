@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -58,14 +57,19 @@ class UpdateCase:
     batches: int = 20
 
 
-def case_recipe(setup: Setup, case: UpdateCase) -> Recipe:
-    """The grid's recipe with what the case changes, for two passes over its batches."""
-    changed: dict[str, Any] = {
+def budget(setup: Setup, case: UpdateCase) -> int:
+    """Tokens of a batch."""
+    return TOY_TOKENS if setup.toy else case.max_tokens
+
+
+def case_recipe(setup: Setup, case: UpdateCase, **others: Any) -> Recipe:
+    """The grid's recipe with what the case changes, and with `others` among the fields of `training`."""
+    changed: dict[str, Any] = {f"training.{name}": value for name, value in others.items()} | {
         "model.encoder_layers": setup.depth(case.encoder_layers),
         "model.decoder_layers": setup.depth(case.decoder_layers),
         "model.variant": "post_ln",
         "model.attn_implementation": case.attention,
-        "training.max_tokens": TOY_TOKENS if setup.toy else case.max_tokens,
+        "training.max_tokens": budget(setup, case),
         "training.bf16": case.precision == "bf16",
         "training.fp16": case.precision == "fp16",
         "training.activation_checkpointing": case.checkpointing > 0,
@@ -98,15 +102,13 @@ def shapes_of(pairs: Dataset, max_tokens: int) -> list[BatchShape]:
     return [BatchShape(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in batches]
 
 
-def new_trainer(recipe: Recipe, prepared: Prepared, batches: int) -> AdminTrainer:
-    """A trainer for two passes over some batches."""
-    tokens = recipe.training.max_tokens
-    part = some_batches(prepared.data["train"], tokens, batches)
-    updates = 2 * len(shapes_of(part, tokens))
-    shorter = recipe.model_copy(update={"training": recipe.training.model_copy(update={"max_steps": updates})})
-    shorter.training.model_fields_set.add("max_steps")
+def new_trainer(setup: Setup, case: UpdateCase) -> AdminTrainer:
+    """A trainer for two passes over some batches, which writes nothing."""
+    prepared, tokens = setup.prepared(), budget(setup, case)
+    part = some_batches(prepared.data["train"], tokens, case.batches)
+    recipe = case_recipe(setup, case, max_steps=2 * len(shapes_of(part, tokens)))
     data = DatasetDict({"train": part})
-    return build_trainer(shorter, Prepared(data, prepared.source_tokenizer, prepared.target_tokenizer, {}))
+    return build_trainer(recipe, Prepared(data, prepared.source_tokenizer, prepared.target_tokenizer, {}))
 
 
 @contextmanager
@@ -130,9 +132,8 @@ def measure_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
         model's products and, where the card is known, their share of its peak.
     """
     case = UpdateCase(**fields)
-    with kernels(case), TemporaryDirectory() as folder:
-        recipe = case_recipe(setup, case).model_copy(update={"output_dir": folder})
-        trainer = new_trainer(recipe, setup.prepared(), case.batches)
+    with kernels(case):
+        trainer = new_trainer(setup, case)
         device = trainer.args.device
         watch = Stopwatch(trainer, warm_up=trainer.args.max_steps // 2)
         if device.type == "cuda":
@@ -165,8 +166,7 @@ def measure_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
 def predict_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
     """The memory that `memory_prediction` expects of the same batches; needs no GPU."""
     case = UpdateCase(**fields)
-    recipe, prepared = case_recipe(setup, case), setup.prepared()
-    tokens = recipe.training.max_tokens
+    recipe, prepared, tokens = case_recipe(setup, case), setup.prepared(), budget(setup, case)
     shapes = shapes_of(some_batches(prepared.data["train"], tokens, case.batches), tokens)
     config = AdminConfig(vocab_size=len(prepared.source_tokenizer), **recipe.model.configuration())
     args, attention = training_arguments(recipe), recipe.model.attn_implementation
@@ -200,9 +200,8 @@ class ProfileUpdate(TrainerCallback):
 def profile_update(setup: Setup, **fields: Any) -> dict[str, Any]:
     """One update under torch.profiler: its kernels, the time that they and Python take, and the top operators."""
     case = UpdateCase(**fields)
-    with kernels(case), TemporaryDirectory() as folder:
-        recipe = case_recipe(setup, case).model_copy(update={"output_dir": folder})
-        trainer = new_trainer(recipe, setup.prepared(), case.batches)
+    with kernels(case):
+        trainer = new_trainer(setup, case)
         watched = ProfileUpdate(trainer.args.device)
         trainer.add_callback(watched)
         trainer.train()
