@@ -29,6 +29,7 @@ def plot_updates(rows: Mapping[str, Row], device: str, path: Path) -> None:
         axes.text(row["tokens_per_second"], place, f" {row['tokens_per_second']:,.0f}{used}", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [*map(literal, rows)])
     axes.invert_yaxis()
+    axes.margins(y=0.02)
     utilised = any(row["mfu"] is not None for row in rows.values())
     label = "target tokens per second" + (" · model FLOP utilisation" if utilised else "")
     axes.set(xlabel=label, xlim=(0, 1.25 * max(speeds)))
@@ -44,10 +45,10 @@ def plot_memory(rows: Sequence[Row], device: str, path: Path) -> None:
         points = [(row["predicted"] / GB, row[name] / GB) for row in rows if row.get(name) is not None]
         if points:
             axes.plot(*zip(*points, strict=True), MARKERS[index], color=COLOURS[index], label=label, linestyle="")
-    largest = max(row["predicted"] / GB for row in rows)
-    axes.plot([0, largest], [0, largest], color="grey", linewidth=1, linestyle="--", label="as predicted")
-    axes.set(xlabel="predicted, GB", ylabel="measured, GB", title=literal(device), xlim=(0, None), ylim=(0, None))
-    axes.grid(alpha=0.3)
+    ends = [f(row["predicted"] / GB for row in rows) for f in (min, max)]
+    axes.plot(ends, ends, color="grey", linewidth=1, linestyle="--", label="as predicted")
+    axes.set(xlabel="predicted, GB", ylabel="measured, GB", title=literal(device), xscale="log", yscale="log")
+    axes.grid(alpha=0.3, which="both")
     axes.legend()
     save(figure, path)
 
