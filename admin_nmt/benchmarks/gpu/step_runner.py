@@ -168,6 +168,7 @@ class Call:
     def __init__(self, setup: Setup, steps: Sequence[Step], seconds: float) -> None:
         self.setup, self.steps = setup, steps
         self.end = time.monotonic() + seconds
+        self.running: Worker | None = None
         self.spare: Worker | None = None
         for folder in ("steps", "logs"):
             (setup.output / folder).mkdir(parents=True, exist_ok=True)
@@ -206,15 +207,16 @@ class Call:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the processes of the steps would run on
         try:
             for step in self._fitting():
-                worker, self.spare = self.spare or Worker(self.setup), None
-                worker.begin(step, facts)
+                self.running, self.spare = self.spare or Worker(self.setup), None
+                self.running.begin(step, facts)
                 if len(self.pending()) > 1:
                     self.spare = Worker(self.setup)
-                self._finish(step, worker, first)
+                self._finish(step, self.running, first)
                 first = False
         finally:
-            if self.spare is not None:
-                self.spare.stop()
+            for worker in (self.running, self.spare):
+                if worker is not None:
+                    worker.stop()
         return self.pending()
 
     def _fitting(self) -> Iterator[Step]:
@@ -227,10 +229,8 @@ class Call:
         """Wait for a step; a result is left unless the end of the call, not its own limit, stopped it."""
         start, left = time.monotonic(), self.left
         say(f"{step.name} …")
-        try:
-            code = worker.wait(min(step.limit, left))
-        finally:
-            worker.stop()
+        code = worker.wait(min(step.limit, left))
+        worker.stop()
         seconds = time.monotonic() - start
         if result_file(self.setup, step.name).is_file():
             result = read_results(self.setup)[step.name]
