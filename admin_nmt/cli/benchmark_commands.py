@@ -136,10 +136,7 @@ def data(
 @benchmark.command()
 def gpu(
     data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="Folder of msdocs: train.en.gz, ...; by default the phrasebook's pairs."
-        ),
+        Path | None, typer.Option(help="Folder of msdocs: train.en.gz, ...; by default the phrasebook's pairs.")
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder of the results, the prepared data and the runs.")] = Path(
         "gpu-results"
@@ -171,6 +168,9 @@ def gpu(
     admin-nmt benchmark gpu --data path/to/msdocs
     admin-nmt benchmark gpu --toy --output /tmp/toy --minutes 1
     """
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"{data} is no folder; give that of train.en.gz", param_hint="'--data'")
+
     from ..benchmarks.gpu.gpu_page import write_page
     from ..benchmarks.gpu.gpu_setup import Setup
     from ..benchmarks.gpu.gpu_steps import all_steps

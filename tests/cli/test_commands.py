@@ -121,6 +121,7 @@ def test_wrong_usage_is_2():
             "should be greater than or equal to 1",
         ),
         ("benchmark training", "Missing option '--data'"),
+        ("benchmark gpu --data nowhere", "nowhere is no folder; give that of train.en.gz"),
         ("nonsense", "No such command 'nonsense'"),
     ],
 )
