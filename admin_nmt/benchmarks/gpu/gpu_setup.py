@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 PREPARED = "cache/prepared"  # a file below the output folder that is there when all data are
+TOY_PAIRS = (2000, 20, 20)  # of training, validation and test
 TOY = {  # of everything that the grid trains; any CPU does it in seconds
     "model.d_model": 16,
     "model.encoder_ffn_dim": 32,
@@ -30,6 +31,22 @@ TOY = {  # of everything that the grid trains; any CPU does it in seconds
     "evaluation.num_beams": 2,
 }
 BUILTIN = {"data.builtin": "phrasebook", "data.train": None, "data.valid": None, "data.test": None, "data.root": None}
+
+
+def toy_corpus(folder: Path) -> Path:
+    """Files of a few made-up pairs, named as those of msdocs; the first call writes them."""
+    import gzip
+
+    from ...data.phrasebook import phrasebook
+    from ...files import new_folder
+
+    if not folder.is_dir():
+        with new_folder(folder) as temporary:
+            for split, pairs in phrasebook(*TOY_PAIRS, seed=SEED).items():
+                for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+                    text = "".join(f"{line}\n" for line in lines)
+                    (temporary / f"{split}.{language}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    return folder.absolute()
 
 
 @dataclass(frozen=True)
@@ -56,8 +73,10 @@ class Setup:
             "data.cache_dir": str(self.output / "cache"),
             "output_dir": str(self.output / "runs"),
         }
-        changed |= BUILTIN if self.data is None or self.toy else {"data.root": str(self.data.absolute())}
-        changed |= TOY if self.toy else {}
+        if self.toy:
+            changed |= TOY | {"data.root": str(toy_corpus(self.output / "toy-data"))}
+        else:
+            changed |= BUILTIN if self.data is None else {"data.root": str(self.data.absolute())}
         return [text for name, value in changed.items() for text in (f"--{name}", json.dumps(value))]
 
     def load_grid(self) -> "Grid":
