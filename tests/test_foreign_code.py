@@ -106,7 +106,7 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
         count_parameters: lambda: count_parameters(read_config(folder)),
     }
     if kind not in ("weights", "adapter"):
-        loads |= {stock: lambda: stock(SimpleNamespace(folder=folder, steps=1))}
+        loads |= {stock: lambda: stock(SimpleNamespace(folder=folder, steps=1, device="cpu", dtype="float32"))}
     if kind == "generate":
         loads |= {AdminForConditionalGeneration: lambda: AdminForConditionalGeneration.from_pretrained(folder)}
     refused = []

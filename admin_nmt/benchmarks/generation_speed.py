@@ -12,6 +12,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..decoding.generation import generate_ids
 from ..runs.results import device_name
+from .stopwatch import synchronize
 
 LENGTH = 20  # tokens of every source and every translation
 
@@ -71,6 +72,8 @@ def generation_seconds(model: AdminForConditionalGeneration, sources: list[list[
     """Time of the beam search over all sources, after one batch to warm up."""
     options: dict[str, Any] = {"num_beams": test.num_beams, "min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
     generate_ids(model, sources[:1], **options)
+    synchronize(model.device)
     start = time.perf_counter()
     generate_ids(model, sources, max_tokens=test.max_tokens, **options)
+    synchronize(model.device)
     return time.perf_counter() - start

@@ -1,7 +1,8 @@
 """Time and peak memory of the parts that cost most: the loss of a large vocabulary, and DLCL on a deep stack.
 
-Each case runs alone in a process of its own, in turns; the table shows the median step and the growth of the process's
-peak memory. Compare the ratios: machines are shared and noisy.
+Each case runs alone in a process of its own, on the GPU where there is one, in turns; the table shows the median step
+after a first one, and the growth of the peak memory, the GPU's or the process's. Compare the ratios: machines are
+shared and noisy.
 """
 
 import json
@@ -23,8 +24,9 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from ..reports.markdown import table_lines
 from ..runs.results import peak_memory
 from ..trainer.allocator import keep_freed_memory
+from .stopwatch import synchronize
 
-CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTH, ROUNDS, STEPS = 16, 2, 2
 STACK = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "dropout": 0.1, "max_position_embeddings": 512}
 BASE = STACK | {
@@ -48,7 +50,7 @@ COMPARISONS = {
 
 
 def batch(vocab_size: int, tokens: int) -> dict[str, torch.Tensor]:
-    ids = torch.randint(1, vocab_size - 1, (tokens // LENGTH, LENGTH))
+    ids = torch.randint(1, vocab_size - 1, (tokens // LENGTH, LENGTH)).to(DEVICE)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
 
 
@@ -56,6 +58,7 @@ def label_smoother() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """Stock Marian with what Seq2SeqTrainer does for `label_smoothing_factor`."""
     token_ids = {"pad_token_id": 39_999, "decoder_start_token_id": 39_999}
     model = MarianMTModel(MarianConfig(**BASE, vocab_size=40_000, **token_ids, activation_function="relu")).train()
+    model = model.to(DEVICE)
     smoother, data = LabelSmoother(0.1), batch(40_000, 3584)
     labels = data.pop("labels")
     data["decoder_input_ids"] = labels.roll(1, 1)
@@ -70,7 +73,7 @@ def label_smoother() -> tuple[nn.Module, Callable[[], torch.Tensor]]:
 def admin(variant: str, vocab_size: int, tokens: int, shape: dict) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """Our model and its own loss."""
     config = AdminConfig(variant=variant, vocab_size=vocab_size, **shape)
-    model = AdminForConditionalGeneration._from_config(config, attn_implementation="eager").train()
+    model = AdminForConditionalGeneration._from_config(config, attn_implementation="eager").train().to(DEVICE)
     data = batch(vocab_size, tokens)
     return model, lambda: model(**data).loss
 
@@ -99,14 +102,15 @@ def measure(case: str) -> dict[str, float]:
     if not case.endswith("plain malloc"):  # a stock trainer leaves the allocator's settings alone
         keep_freed_memory()
     model, loss = CASES[case]()
-    before = peak_memory(CPU)
+    before = peak_memory(DEVICE)
     seconds = []
     for _ in range(STEPS + 1):
         start = time.perf_counter()
         loss().backward()
+        synchronize(DEVICE)
         seconds.append(time.perf_counter() - start)
         model.zero_grad()
-    return {"seconds": median(seconds[1:]), "gigabytes": (peak_memory(CPU) - before) / 2**30}
+    return {"seconds": median(seconds[1:]), "gigabytes": (peak_memory(DEVICE) - before) / 2**30}
 
 
 def measure_alone(case: str) -> dict[str, float]:

@@ -2,12 +2,11 @@
 
 The same model (post-LN, label smoothing 0.1, dropout 0.1, Adam), the same token ids and the same number of updates in
 an epoch: ours takes batches of 4,096 tokens, stock takes as many pairs a batch as those hold on average, drawn at
-random or grouped by length. Counted are target tokens that are not padding, a second. Machines are shared and noisy:
-compare the ratios.
+random or grouped by length. Counted are target tokens that are not padding, a second; on a GPU after some updates to
+warm up. Machines are shared and noisy: compare the ratios.
 """
 
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -20,14 +19,12 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch import Tensor
 from transformers import (
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
 )
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
@@ -37,6 +34,7 @@ from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe
+from .stopwatch import Stopwatch
 
 
 @dataclass
@@ -68,6 +66,11 @@ SHAPES = {
 SYSTEMS = ("ours", "stock grouped", "stock random")
 
 
+def warm_up() -> int:
+    """Updates that are not counted: on a GPU the first ones load kernels and choose algorithms, on a CPU none does."""
+    return 10 if torch.cuda.is_available() else 0
+
+
 @dataclass
 class TrainingBenchmark:
     """What is measured.
@@ -87,29 +90,6 @@ class TrainingBenchmark:
     output: str = "model_cards/benchmark"
 
 
-class Stopwatch(TrainerCallback):
-    """Seconds from the first update to the end of the last, and target tokens in between."""
-
-    def __init__(self) -> None:
-        self.start, self.seconds, self.tokens = 0.0, 0.0, 0
-
-    def count(self, collate: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any], dict[str, Tensor]]:
-        """The collator, which also counts the target tokens that pass through."""
-
-        def counting(pairs: Any) -> dict[str, Tensor]:
-            batch = collate(pairs)
-            self.tokens += int((batch["labels"] >= 0).sum())
-            return batch
-
-        return counting
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.start = self.start or time.perf_counter()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.seconds = time.perf_counter() - self.start
-
-
 def common(folder: str, seed: int) -> dict[str, Any]:
     """Arguments of both trainers."""
     quiet = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
@@ -118,7 +98,11 @@ def common(folder: str, seed: int) -> dict[str, Any]:
 
 def ours(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str, seed: int) -> Any:
     """AdminTrainer on our post-LN model."""
-    settings = common(folder, seed) | {"optimizer": "adam", "max_tokens": args.max_tokens, "max_steps": shape.updates}
+    settings = common(folder, seed) | {
+        "optimizer": "adam",
+        "max_tokens": args.max_tokens,
+        "max_steps": shape.updates + warm_up(),
+    }
     model = shape.fields() | {"variant": "post_ln", "attn_implementation": "eager"}
     values = {"output_dir": settings.pop("output_dir"), "data": corpora(args), "model": model, "training": settings}
     return build_trainer(Recipe.model_validate(values), prepared)
@@ -133,7 +117,7 @@ def stock(shape: Shape, args: TrainingBenchmark, prepared: Prepared, folder: str
     model = MarianMTModel(config)
     data = prepared.data["train"].select_columns(["input_ids", "labels"])
     batches = stock_batches(prepared.data["train"], args.max_tokens, seed, grouped)
-    chosen = Random(seed).sample(batches, shape.updates)
+    chosen = Random(seed).sample(batches, shape.updates + warm_up())
     arguments = Seq2SeqTrainingArguments(
         **common(folder, seed),
         per_device_train_batch_size=len(batches[0]),
@@ -165,9 +149,7 @@ def measure(system: str, name: str, args: TrainingBenchmark, seed: int) -> float
             trainer = ours(shape, args, prepared, folder, seed)
         else:
             trainer = stock(shape, args, prepared, folder, seed, grouped=system == "stock grouped")
-        watch = Stopwatch()
-        trainer.data_collator = watch.count(trainer.data_collator)
-        trainer.add_callback(watch)
+        watch = Stopwatch(trainer, warm_up())
         trainer.train()
     return watch.tokens / watch.seconds
 

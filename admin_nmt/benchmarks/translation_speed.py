@@ -12,15 +12,14 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ctranslate2
 import torch
-import transformers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 
@@ -75,7 +74,10 @@ class TranslationBenchmark:
 
 @dataclass
 class Case:
-    """A model folder and what is done with it; `steps` is None where sentences end by themselves."""
+    """A model folder and what is done with it; `steps` is None where sentences end by themselves.
+
+    `dtype` is that of torch's weights; CTranslate2 has its own in the name of the system.
+    """
 
     folder: str
     cache: str
@@ -84,6 +86,9 @@ class Case:
     steps: int | None
     max_tokens: int
     threads: int
+    device: str = "cpu"
+    dtype: str = "float32"
+    stock_batch: int = STOCK_BATCH
 
 
 def stock(case: Case) -> Callable[[list[str]], list[str]]:
@@ -91,13 +96,15 @@ def stock(case: Case) -> Callable[[list[str]], list[str]]:
     with refusing_code(case.folder):
         tokenizer = AutoTokenizer.from_pretrained(case.folder, trust_remote_code=False)
         model = AutoModelForSeq2SeqLM.from_pretrained(case.folder, trust_remote_code=False).eval()
+    model = model.to(case.device, getattr(torch, case.dtype))
     longest = model.config.max_position_embeddings - 1
     steps = {"min_new_tokens": case.steps, "max_new_tokens": case.steps} if case.steps else {"max_new_tokens": longest}
 
     def translate(sentences: list[str]) -> list[str]:
         texts = []
-        for start in range(0, len(sentences), STOCK_BATCH):
-            batch = tokenizer(sentences[start : start + STOCK_BATCH], return_tensors="pt", padding=True)
+        for start in range(0, len(sentences), case.stock_batch):
+            batch = tokenizer(sentences[start : start + case.stock_batch], return_tensors="pt", padding=True)
+            batch = batch.to(case.device)
             ids = model.generate(**batch, num_beams=case.num_beams, early_stopping=case.num_beams > 1, **steps)
             texts += tokenizer.batch_decode(ids, skip_special_tokens=True)
         return texts
@@ -111,7 +118,10 @@ def ours(case: Case, **engine: Any) -> Callable[[list[str]], list[str]]:
     options: dict[str, Any] = {"max_tokens": case.max_tokens, "num_beams": case.num_beams} | engine
     if case.steps:
         options |= {"min_new_tokens": case.steps - 1, "max_new_tokens": case.steps - 1}
-    return Translator.from_pretrained(case.folder, device="cpu", **options).translate
+    translator = Translator.from_pretrained(case.folder, device=case.device, **options)
+    if isinstance(translator.model, PreTrainedModel):
+        translator.model.to(getattr(torch, case.dtype))
+    return translator.translate
 
 
 def build(system: str, case: Case) -> Callable[[list[str]], list[str]]:
@@ -206,7 +216,7 @@ def run_translation_benchmark(args: TranslationBenchmark) -> None:
     output = Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"arguments": asdict(args) | {"data": "Multi30k En-De"}, "threads": args.threads}
-    facts |= {library.__name__: library.__version__ for library in (torch, transformers, ctranslate2)}
+    facts |= {library: version(library) for library in ("torch", "transformers", "ctranslate2")}
     facts |= {"runs": {}, "check": []}
     part = sentences[: args.sentences]
     with TemporaryDirectory() as temporary:

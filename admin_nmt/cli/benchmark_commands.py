@@ -5,6 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from .bundled import find_file
+from .options import check_finite, say
+
 benchmark = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 Multi30k = Annotated[Path, typer.Option(help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz.")]
@@ -23,6 +26,7 @@ def benchmarks() -> None:
     admin-nmt benchmark translation --data path/to/multi30k
     admin-nmt benchmark parts
     admin-nmt benchmark data path/to/multi30k
+    admin-nmt benchmark gpu --data path/to/msdocs
     """
 
 
@@ -127,3 +131,59 @@ def data(
     sizes: dict[str, Any] = {"pairs": pairs, "copies": copies, "max_words": max_words, "vocab_size": vocab_size}
     sizes |= {"num_proc": num_proc} if num_proc else {}
     run_preparation_benchmark(PreparationBenchmark(str(multi30k), **sizes), output)
+
+
+@benchmark.command()
+def gpu(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of msdocs: train.en.gz, ...; by default the phrasebook's pairs.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder of the results, the prepared data and the runs.")] = Path(
+        "gpu-results"
+    ),
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0.01, callback=check_finite, help="Of this call; a training may take half a minute more to stop."
+        ),
+    ] = 9,
+    prepare: Annotated[bool, typer.Option("--prepare", help="Only the steps that need no GPU.")] = False,
+    toy: Annotated[bool, typer.Option("--toy", help="Tiny models, to try all steps on a CPU.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only steps whose names begin so; several by repeating.")
+    ] = None,
+    redo: Annotated[
+        list[str] | None, typer.Option(help="Run this step again, or all that `failed`; several by repeating.")
+    ] = None,
+) -> None:
+    """Check and measure on a GPU, in calls of minutes.
+
+    Tests, memory, training speed, attention, decoding speed, and default initialisation against ADMIN and pre-LN by
+    depth. Each step is a process of its own and leaves OUTPUT/steps/NAME.json; a call runs steps until its minutes are
+    used up, and the same command goes on: exit code 0 says that every step has its result, 1 that some are left.
+    README.md, results.json and the pictures in OUTPUT show what is there.
+
+    \b
+    admin-nmt benchmark gpu --data path/to/msdocs --prepare
+    admin-nmt benchmark gpu --data path/to/msdocs
+    admin-nmt benchmark gpu --toy --output /tmp/toy --minutes 1
+    """
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"{data} is no folder; give that of train.en.gz", param_hint="'--data'")
+
+    from ..benchmarks.gpu.gpu_page import write_page
+    from ..benchmarks.gpu.gpu_setup import Setup
+    from ..benchmarks.gpu.gpu_steps import all_steps
+    from ..benchmarks.gpu.step_runner import Call, check_size, forget
+
+    setup, steps = Setup(output, find_file("gpu-msdocs", "grids"), data, toy), all_steps()
+    check_size(setup)
+    if redo:
+        forget(setup, redo)
+    chosen = [step for step in steps if step.on_cpu or not prepare]
+    chosen = [step for step in chosen if not only or step.name.startswith(tuple(only))]
+    left = Call(setup, chosen, 60 * minutes).run()
+    print(write_page(setup, steps))
+    if left:
+        say(f"{len(left)} steps are left ({left[0].name}, ...); the same command goes on")
+        raise typer.Exit(1)

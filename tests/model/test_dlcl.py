@@ -11,6 +11,8 @@ from admin_nmt.model.modeling_admin import AdminEncoder
 
 LAYERS, WIDTH = 5, 16
 DLCL = ["dlcl_pre_ln", "dlcl_post_ln"]
+no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+on_cuda = pytest.param("cuda", marks=[pytest.mark.gpu, no_cuda])
 
 
 @pytest.fixture(params=DLCL)
@@ -102,7 +104,7 @@ def test_backward_from_the_middle_of_the_stack_is_refused(network):
         loss.backward()
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", ["cpu", on_cuda])
 @pytest.mark.parametrize("combination", ["_sum_in_one_buffer", "_plain_sum"])
 def test_autocast_leaves_the_combination_in_the_type_of_its_input(network, monkeypatch, combination, device):
     monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
@@ -114,7 +116,7 @@ def test_autocast_leaves_the_combination_in_the_type_of_its_input(network, monke
         assert torch.equal(run(network, embedding), expected)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", ["cpu", on_cuda])
 def test_autocast_leaves_the_gradients_alone(network, device):
     network = network()
     network["layers"] = nn.ModuleList(nn.Identity() for _ in range(LAYERS))

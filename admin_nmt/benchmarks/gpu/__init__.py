@@ -1,0 +1,1 @@
+"""Forty minutes of a GPU: steps that check and measure on it, cut into calls of a few minutes."""

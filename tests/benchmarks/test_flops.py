@@ -1,0 +1,48 @@
+"""Operations of a model against torch's own counter, and peaks by the name of a card."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.benchmarks.gpu.flops import forward_flops, peak_flops, update_flops
+from admin_nmt.model.configuration_admin import VARIANTS
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("shape", [(3, 9, 7), (1, 2, 11)])
+def test_torch_counts_as_many(tiny_config, variant, shape):
+    """In the matrix products of every layer, the output layer included."""
+    sentences, source, target = shape
+    config = tiny_config(variant=variant, encoder_ffn_dim=40, encoder_layers=4)
+    model = AdminForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    ids = {"input_ids": torch.ones(sentences, source, dtype=torch.long)}
+    ids["decoder_input_ids"] = torch.ones(sentences, target, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**ids)
+    assert forward_flops(config, *shape) == counter.get_total_flops()
+
+
+def test_an_update_is_three_forward_passes(tiny_config):
+    config = tiny_config()
+    shapes = [(3, 9, 7), (2, 4, 5)]
+    assert update_flops(config, shapes) == 3 * sum(forward_flops(config, *shape) for shape in shapes)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tera"),
+    [
+        ("NVIDIA H200", "bf16", 989.4),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
+        ("NVIDIA H100 PCIe", "bf16", 756.5),
+        ("NVIDIA A100-SXM4-80GB", "tf32", 155.95),
+        ("NVIDIA L4", "bf16", 121.0),
+        ("NVIDIA L40S", "bf16", 362.0),
+        ("NVIDIA GeForce RTX 4090", "fp16", 165.2),
+        ("NVIDIA A10G", "bf16", None),  # no A10
+        ("NVIDIA H200", "float32", None),
+        ("AMD EPYC", "bf16", None),
+    ],
+)
+def test_peaks_by_name(name, precision, tera):
+    assert peak_flops(name, precision) == (None if tera is None else pytest.approx(tera * 1e12))

@@ -1,0 +1,51 @@
+"""What is counted of a training: the updates behind the warm-up, all of their batches and no other."""
+
+import pytest
+import torch
+from toy import random_ids
+
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt.benchmarks import stopwatch, training_speed
+from admin_nmt.benchmarks.stopwatch import Stopwatch
+
+
+def new_trainer(tiny_config, folder, **fields) -> AdminTrainer:
+    args = AdminTrainingArguments(
+        str(folder), max_tokens=40, max_steps=4, use_cpu=True, save_strategy="no", disable_tqdm=True, **fields
+    )
+    return AdminTrainer(AdminForConditionalGeneration(tiny_config()), args, train_dataset=random_ids(24))
+
+
+@pytest.mark.parametrize("warm_up", [0, 3])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_counts_what_is_trained_after_the_warm_up(tiny_config, tmp_path, warm_up, accumulation):
+    trainer, seen = new_trainer(tiny_config, tmp_path, gradient_accumulation_steps=accumulation), []
+    step = trainer.training_step
+    trainer.training_step = lambda model, inputs, *rest: seen.append(inputs) or step(model, inputs, *rest)
+    watch = Stopwatch(trainer, warm_up)
+    trainer.train()
+    measured = seen[warm_up * accumulation :]
+    assert len(seen) == 4 * accumulation
+    assert watch.shapes == [(*inputs["input_ids"].shape, inputs["labels"].shape[1]) for inputs in measured]
+    assert watch.tokens == sum(int((inputs["labels"] != -100).sum()) for inputs in measured)
+
+
+def test_waits_for_the_device_at_both_ends(tiny_config, tmp_path, monkeypatch):
+    """A GPU is still computing when Python goes on: each reading of the clock comes after a synchronisation."""
+    events, trainer = [], new_trainer(tiny_config, tmp_path)
+    monkeypatch.setattr(stopwatch, "synchronize", lambda device: events.append("wait"))
+    clock = iter(range(100))
+    monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: events.append("read") or next(clock))
+    watch = Stopwatch(trainer, warm_up=2)
+    trainer.training_step = lambda *args: events.append("update") or torch.tensor(0.0, requires_grad=True)
+    trainer.train()
+    own = [e for e in events if e == "update" or e == "wait"]
+    assert own == ["wait", "update", "update", "wait", "update", "update", "wait"]
+    assert watch.seconds > 0 and watch.first_seconds > 0
+
+
+def test_a_cpu_is_measured_from_its_first_update(monkeypatch):
+    monkeypatch.setattr(training_speed.torch.cuda, "is_available", lambda: False)
+    assert training_speed.warm_up() == 0
+    monkeypatch.setattr(training_speed.torch.cuda, "is_available", lambda: True)
+    assert training_speed.warm_up() > 0
