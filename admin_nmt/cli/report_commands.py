@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import check_finite
+from .options import check_finite, quiet
 
+DepthPart = Literal["steps", "gradients"]
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
 
 
@@ -121,23 +122,31 @@ def analyse_depth(
     seed: Annotated[
         list[int] | None, typer.Option(help="Of weights, batch and step; several by repeating; default 1 2 3.")
     ] = None,
+    part: Annotated[DepthPart | None, typer.Option(help="Do this part alone.", show_default=False)] = None,
+    updates: Annotated[
+        int, typer.Option(min=0, help="Of training, after which gradients are measured again; 0: only before it.")
+    ] = 0,
 ) -> None:
     """Show why post-LN fails when it is deep.
 
     And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
     the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
     encoder's output moves when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4).
-    No training, no data; minutes on one core.
+    No training, no data; minutes on one core. The second part, gradients, reads sentences of the built-in phrasebook:
+    the norm of the loss's gradient at every sublayer, of the smallest, the shown and the largest depth (Wang et al.
+    2019, equations 5 and 6), with --updates once more after so much training on the phrasebook.
 
     \b
     admin-nmt analyse-depth --output model_cards/depth-analysis
     admin-nmt analyse-depth --variant post_ln --variant admin --depth 6 --depth 24 --d-model 256 --output out
     admin-nmt analyse-depth --variant admin --variant admin:log_n --variant admin:n --output out
+    admin-nmt analyse-depth --part gradients --depth 6 --depth 60 --updates 100 --seed 1 --output out
     """
     from ..reports.depth_report import DepthStudy, write_depth_report
 
     sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
     steps: dict[str, Any] = {"sentences": sentences, "scale": scale, "learning_rate": learning_rate}
-    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed}
-    study = DepthStudy(**sizes, **steps, **{name: values for name, values in lists.items() if values})
+    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed, "parts": [part] if part else None}
+    quiet()
+    study = DepthStudy(updates=updates, **sizes, **steps, **{name: values for name, values in lists.items() if values})
     print(write_depth_report(study, output))
