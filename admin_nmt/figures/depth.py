@@ -30,9 +30,9 @@ class Panel:
     start: int = 0
 
 
-def plot_panels(rows: Sequence[Sequence[Panel]], path: Path, *, log: bool = False) -> None:
-    """Rows of panels with one legend above them; `log` for norms, otherwise shares from 0 to 1."""
-    size = (3.3 * len(rows[0]) + 0.6, 3.0 * len(rows) + 0.6)
+def plot_panels(rows: Sequence[Sequence[Panel]], path: Path, *, log: bool = False, width: float = 3.3) -> None:
+    """Rows of panels of `width` inches with one legend above; `log` for norms, otherwise shares from 0 to 1."""
+    size = (width * len(rows[0]) + 0.6, 3.0 * len(rows) + 0.6)
     figure, axes = plt.subplots(len(rows), len(rows[0]), figsize=size, layout="constrained", squeeze=False, sharey=True)
     for axis, panel in zip(axes.flat, (panel for row in rows for panel in row), strict=True):
         for label, (values, style) in panel.lines.items():
@@ -45,7 +45,7 @@ def plot_panels(rows: Sequence[Sequence[Panel]], path: Path, *, log: bool = Fals
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter(NullFormatter())
         else:
-            axis.set(ylim=(0, 1))
+            axis.set(ylim=(0, 1.05))
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
     legend_above(figure, axes[0, 0], "")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli.app import app
 from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.reports import gradients
 from admin_nmt.reports.gradients import gradient_norms, skip_path
 from admin_nmt.trainer.arguments import enable_checkpointing
 
@@ -127,7 +128,8 @@ def test_measuring_leaves_nothing_behind(tiny_model, batch):
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_the_command_measures_before_and_after_training(tmp_path):
+def test_the_command_measures_before_and_after_training(monkeypatch, tmp_path):
+    monkeypatch.setattr(gradients, "PAIRS", 1000)
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --sentences 4"
     options = f"analyse-depth --part gradients --output {tmp_path} --variant post_ln --variant admin:n {sizes}"
     result = CliRunner().invoke(app, [*options.split(), "--seed", str(1 + SHIFT), "--updates", "2"])
