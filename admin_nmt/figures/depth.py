@@ -10,6 +10,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from .curves import legend_above, save
 
+MOST = 1e4  # the range up to which a scale of logarithms has room for labels at 1, 2 and 5
+
 
 @dataclass
 class Panel:
@@ -39,14 +41,13 @@ def plot_panels(rows: Sequence[Sequence[Panel]], path: Path, *, log: bool = Fals
             axis.plot(range(panel.start, panel.start + len(values)), values, label=label, **style)
         axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
         axis.set_title(panel.title, fontsize=10)
-        if log:
-            axis.set(yscale="log")
-            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter(NullFormatter())
-        else:
-            axis.set(ylim=(0, 1.05))
+        axis.set(yscale="log") if log else axis.set(ylim=(0, 1.05))
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
+    low, high = axes[0, 0].get_ylim()
+    for axis in axes.flat if log and high < MOST * low else ():
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter(NullFormatter())
     legend_above(figure, axes[0, 0], "")
     save(figure, path)

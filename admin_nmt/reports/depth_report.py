@@ -300,8 +300,9 @@ def ratio_text(states: list[list[float]], skip_path: list[float]) -> str:
     """Bottom by top, and the skip path in brackets; geometric means over the seeds."""
     if not states:
         return "diverged"
-    ratios = [norms[0] / norms[-1] for norms in states]
-    return f"{geometric_mean(ratios):.2g} ({geometric_mean(skip_path):.2g})" if all(ratios) else "0"
+    if not all(norms[0] and norms[-1] for norms in states):  # ReZero's encoder before the first update
+        return "–"
+    return f"{geometric_mean(norms[0] / norms[-1] for norms in states):.2g} ({geometric_mean(skip_path):.2g})"
 
 
 def write_gradients(args: DepthStudy, folder: Path) -> str:
