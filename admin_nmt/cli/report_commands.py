@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import check_finite
+from .options import check_finite, quiet
 
+DepthPart = Literal["steps", "gradients"]
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
 
 
@@ -120,7 +121,9 @@ def analyse_depth(
     decoder_layers: Annotated[int, typer.Option(min=1, help="Decoder layers, at every depth of the encoder.")] = 6,
     shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers of the pictures of single sublayers.")] = 18,
     d_model: Annotated[int, typer.Option(min=1, help="Width; feed-forward twice that, 4 heads.")] = 128,
-    sentences: Annotated[int, typer.Option(min=1, help="Pairs of the batch, 24 random tokens a side.")] = 16,
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="Pairs of the batch, 24 random tokens a side; default 16.")
+    ] = None,
     scale: Annotated[
         float, typer.Option(callback=check_finite, help="Random step, in standard deviations of each matrix.")
     ] = 1e-2,
@@ -128,23 +131,53 @@ def analyse_depth(
     seed: Annotated[
         list[int] | None, typer.Option(help="Of weights, batch and step; several by repeating; default 1 2 3.")
     ] = None,
+    part: Annotated[DepthPart | None, typer.Option(help="Do this part alone.", show_default=False)] = None,
+    updates: Annotated[
+        int, typer.Option(min=0, help="Of training, after which gradients are measured again; 0: only before it.")
+    ] = 0,
+    probe: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a trained model: probe its states instead; repeatable.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="With --probe: source sentences.")] = None,
+    target: Annotated[str | None, typer.Option(help="With --probe: their translations.")] = None,
 ) -> None:
     """Show why post-LN fails when it is deep.
 
     And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
     the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
     encoder's output moves when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4).
-    No training, no data; minutes on one core.
+    No training, no data; minutes on one core. The second part, gradients, reads sentences of the built-in phrasebook:
+    the norm of the loss's gradient at every sublayer, of the smallest, the shown and the largest depth (Wang et al.
+    2019, equations 5 and 6), with --updates once more after so much training on the phrasebook.
+
+    With --probe it looks into trained models instead: how well a linear classifier reads the token at a position, the
+    one before and the one after from the states of each layer, on held-out sentences, beside a model of new weights. It
+    takes the first --sentences pairs, by default 2,500, and scores every fifth.
 
     \b
     admin-nmt analyse-depth --output model_cards/depth-analysis
     admin-nmt analyse-depth --variant post_ln --variant admin --depth 6 --depth 24 --d-model 256 --output out
     admin-nmt analyse-depth --variant admin --variant admin:log_n --variant admin:n --output out
+    admin-nmt analyse-depth --part gradients --depth 6 --depth 60 --updates 100 --seed 1 --output out
+    admin-nmt analyse-depth --probe runs/a/final --source train.en --target train.de --output out
     """
+    if probe:
+        if source is None:
+            raise typer.BadParameter("--probe needs --source, and --target unless that holds pairs")
+        from ..data.parallel_text import load_parallel
+        from ..folders.model_folder import local_folder
+        from ..reports.probes import write_probe_report
+
+        quiet()
+        folders = [local_folder(folder) for folder in probe]
+        print(write_probe_report(folders, load_parallel(source, target), sentences or 2500, output))
+        return
+
     from ..reports.depth_report import DepthStudy, write_depth_report
 
     sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
-    steps: dict[str, Any] = {"sentences": sentences, "scale": scale, "learning_rate": learning_rate}
-    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed}
-    study = DepthStudy(**sizes, **steps, **{name: values for name, values in lists.items() if values})
+    steps: dict[str, Any] = {"sentences": sentences or 16, "scale": scale, "learning_rate": learning_rate}
+    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed, "parts": [part] if part else None}
+    quiet()
+    study = DepthStudy(updates=updates, **sizes, **steps, **{name: values for name, values in lists.items() if values})
     print(write_depth_report(study, output))

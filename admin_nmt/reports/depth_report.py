@@ -3,15 +3,18 @@
 New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
 each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
 weights take a small random step, or Adam's first step (Liu et al. 2020, *Understanding the Difficulty of Training
-Transformers*, section 4). No training, no data; minutes on one core.
+Transformers*, section 4). No training, no data; minutes on one core. And gradients by sublayer on the phrasebook, where
+post-LN's vanish with depth (Wang et al. 2019, section 2.2), if asked for after a short training too.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import correlation, mean
+from statistics import correlation, geometric_mean, mean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -22,14 +25,18 @@ from tqdm import tqdm
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import legend_above, line_style, save
+from ..figures.depth import Panel, plot_panels
 from ..files import json_text
 from ..model.configuration_admin import VARIANTS
 from ..profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
+from .gradients import phrasebook_text, study_gradients
 from .markdown import table_text
 
 VOCABULARY = 1000
 SUM = r"$\sum_i \beta_{ii}^2$"
+STACKS = ("encoder", "decoder")
+PARTS = ("steps", "gradients")
 Row = dict[str, Any]
 MEASURES: dict[str, Callable[[Row], float]] = {
     SUM: lambda row: sum(row["own"]["encoder"]),
@@ -52,6 +59,9 @@ class DepthStudy:
         scale: of the random step, in standard deviations of each matrix.
         learning_rate: size of Adam's first step.
         seeds: of weights, batch and step.
+        parts: `steps` for the dependency on the branches and what small steps do, `gradients` for those by sublayer of
+            the smallest, the shown and the largest depth.
+        updates: after which gradients are measured a second time; 0 for not at all.
     """
 
     variants: list[str] = field(default_factory=lambda: list(VARIANTS))
@@ -63,6 +73,12 @@ class DepthStudy:
     scale: float = 1e-2
     learning_rate: float = 1e-5
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
+    parts: list[str] = field(default_factory=lambda: list(PARTS))
+    updates: int = 0
+
+    @property
+    def gradient_depths(self) -> list[int]:
+        return sorted({self.depths[0], self.shown_depth, self.depths[-1]})
 
 
 def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
@@ -202,24 +218,130 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
+def gradient_rows(args: DepthStudy) -> list[Row]:
+    """Gradients of every variant, depth and seed, each at initialisation and after the updates."""
+    rows = []
+    with TemporaryDirectory() as folder:
+        data, batch = phrasebook_text(args.sentences, VOCABULARY, Path(folder))
+        cases = list(product(args.variants, args.gradient_depths, args.seeds))
+        for variant, depth, seed in tqdm(cases, desc="gradients"):
+            measured = study_gradients(
+                partial(new_model, args, variant, depth),
+                data,
+                batch,
+                updates=args.updates,
+                seed=seed,
+                folder=Path(folder),
+            )
+            case = {"variant": variant, "encoder_layers": depth, "decoder_layers": args.decoder_layers, "seed": seed}
+            rows += [case | row for row in measured]
+    return rows
+
+
+def stages(args: DepthStudy) -> dict[int, str]:
+    """When gradients are measured, by the number of updates."""
+    return {0: "at initialisation"} | ({args.updates: f"after {args.updates} updates"} if args.updates else {})
+
+
+def seeds_of(rows: list[Row], variant: str, depth: int, updates: int) -> list[Row]:
+    """What was measured of one line; nothing of a training that diverged."""
+    case = (variant, depth, updates)
+    return [r for r in rows if (r["variant"], r["encoder_layers"], r["updates"]) == case and "fault" not in r]
+
+
+def gradient_lines(args: DepthStudy, rows: list[Row], depth: int, updates: int, stack: str, kind: str) -> dict:
+    """Mean norm over the seeds by sublayer, a line a variant; 0, which a scale of logarithms has not, is a gap."""
+    lines = {}
+    for index, variant in enumerate(args.variants):
+        values = [row[stack][kind] for row in seeds_of(rows, variant, depth, updates)]
+        means = [mean(seeds) or math.nan for seeds in zip(*values, strict=True)]
+        lines[variant] = (means, line_style(index))
+    return lines
+
+
+def plot_gradients(args: DepthStudy, rows: list[Row], kind: str, path: Path) -> None:
+    """A row a stage; the encoder of each depth, and the decoder above the one of `shown_depth`."""
+    symbol, start = (r"$\|\partial E/\partial x_l\|$", 0) if kind == "states" else (r"$\|\partial E/\partial W\|$", 1)
+    places = [("encoder", depth, f"encoder of {depth} layers") for depth in args.gradient_depths]
+    places.append(
+        ("decoder", args.shown_depth, f"decoder of {args.decoder_layers} layers (encoder of {args.shown_depth})")
+    )
+    xlabel = "sublayer l" if start else "sublayer l (0: embedding)"
+    panels = []
+    for updates, stage in stages(args).items():
+        line = [
+            Panel(title, xlabel, gradient_lines(args, rows, depth, updates, stack, kind), start=start)
+            for stack, depth, title in places
+        ]
+        line[0].ylabel = f"{symbol} {stage}"
+        panels.append(line)
+    plot_panels(panels, path, log=True)
+
+
+def gradient_table(args: DepthStudy, rows: list[Row]) -> str:
+    """‖∂E/∂x_0‖ / ‖∂E/∂x_n‖ of both stacks by depth, and in brackets what the skip connections alone would leave."""
+    places = [*(("encoder", depth) for depth in args.gradient_depths), ("decoder", args.shown_depth)]
+    head = ["variant", "when"]
+    head += [f"{s}, {d} layers" if s == "encoder" else f"{s}, {args.decoder_layers} layers" for s, d in places]
+    lines = []
+    for variant, (updates, stage) in product(args.variants, stages(args).items()):
+        cells = [variant, stage]
+        for stack, depth in places:
+            seeds = seeds_of(rows, variant, depth, updates)
+            cells.append(
+                ratio_text([row[stack]["states"] for row in seeds], [row["skip_path"][stack] for row in seeds])
+            )
+            if seeds and not is_chain(variant):
+                cells[-1] = cells[-1].partition(" ")[0]
+        lines.append(cells)
+    sublayers = [2 * depth for depth in args.gradient_depths] + [3 * args.decoder_layers]
+    lines.append(["$(1/\\sqrt 2)^n$", "theory", *(f"{2 ** (-n / 2):.2g}" for n in sublayers)])
+    return table_text(head, lines)
+
+
+def ratio_text(states: list[list[float]], skip_path: list[float]) -> str:
+    """Bottom by top, and the skip path in brackets; geometric means over the seeds."""
+    if not states:
+        return "diverged"
+    if not all(norms[0] and norms[-1] for norms in states):  # ReZero's encoder before the first update
+        return "–"
+    return f"{geometric_mean(norms[0] / norms[-1] for norms in states):.2g} ({geometric_mean(skip_path):.2g})"
+
+
+def write_gradients(args: DepthStudy, folder: Path) -> str:
+    """Measure, and leave gradients.json and two pictures; returns the table."""
+    rows = gradient_rows(args)
+    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
+    (folder / "gradients.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
+    for kind in ("states", "matrices"):
+        plot_gradients(args, rows, kind, folder / f"gradients-{kind}.png")
+    return gradient_table(args, rows)
+
+
+def write_steps(args: DepthStudy, folder: Path) -> str:
+    """Analyse, and leave results.json and the pictures of dependency and growth; returns the table."""
+    depths = sorted({*args.depths, args.shown_depth})
+    cases = list(product(args.variants, depths, args.seeds))
+    rows = [analyse(args, *case) for case in tqdm(cases, desc="models")]
+    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
+    (folder / "results.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
+    plot_growth(args, rows, folder / "growth.png")
+    plot_matrices(args, rows, folder / "dependencies.png")
+    return table(args, rows)
+
+
 def write_depth_report(args: DepthStudy, folder: Path) -> str:
-    """Analyse, and leave results.json, table.md and the plots in a folder; returns the table.
+    """Analyse, and leave results.json, gradients.json, table.md and the plots in a folder; returns the tables.
 
     Raises:
         ValueError: a variant or depth cannot be analysed, found before anything is computed.
     """
-    if len(set(args.depths)) < 2:
+    if len(set(args.depths)) < 2 and "steps" in args.parts:
         raise ValueError("--depth: give at least two different ones; the growth from one to the other is measured")
     for variant in args.variants:
         new_config(args, variant, args.shown_depth)
-    depths = sorted({*args.depths, args.shown_depth})
-    cases = list(product(args.variants, depths, args.seeds))
-    rows = [analyse(args, *case) for case in tqdm(cases, desc="models")]
     folder.mkdir(parents=True, exist_ok=True)
-    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
-    (folder / "results.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
-    text = table(args, rows)
+    writers = {"steps": write_steps, "gradients": write_gradients}
+    text = "\n\n".join(write(args, folder) for part, write in writers.items() if part in args.parts)
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
-    plot_growth(args, rows, folder / "growth.png")
-    plot_matrices(args, rows, folder / "dependencies.png")
     return text
