@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from .bundled import find_file
-from .options import check_finite, say
+from .options import check_positive, say
 
 benchmark = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -143,9 +143,7 @@ def gpu(
     ),
     minutes: Annotated[
         float,
-        typer.Option(
-            min=0.01, callback=check_finite, help="Of this call; a training may take half a minute more to stop."
-        ),
+        typer.Option(callback=check_positive, help="Of this call; a training may take half a minute more to stop."),
     ] = 9,
     prepare: Annotated[bool, typer.Option("--prepare", help="Only the steps that need no GPU.")] = False,
     toy: Annotated[bool, typer.Option("--toy", help="Tiny models, to try all steps on a CPU.")] = False,

@@ -89,6 +89,14 @@ def check_finite(value: float | None) -> float | None:
     return value
 
 
+def check_positive(value: float) -> float:
+    """A number above 0."""
+    check_finite(value)
+    if value <= 0:
+        raise typer.BadParameter(f"{value} is not above 0")
+    return value
+
+
 def check_device(name: str | None) -> None:
     """Refuse a device that is not there; commands call it when they run, since only torch knows."""
     import torch

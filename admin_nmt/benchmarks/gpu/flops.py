@@ -49,6 +49,8 @@ def forward_flops(config: AdminConfig, sentences: int, source: int, target: int)
         output layer      2·T·d·V
         F = B · (N · encoder layer + M · decoder layer + output layer)
 
+    Transparent attention adds 2·S·d·(N+1) a decoder layer, its memory's sum over the encoder's states.
+
     Causal attention counts whole, as in PaLM (Chowdhery et al. 2022, appendix B), which defines model FLOP utilisation.
     Padding counts: it is computed. LayerNorms, softmax, dropout, embeddings and the optimizer do not.
     """
@@ -57,6 +59,7 @@ def forward_flops(config: AdminConfig, sentences: int, source: int, target: int)
     own = 8 * t * d * d + 4 * t * t * d
     cross = 4 * t * d * d + 4 * s * d * d + 4 * s * t * d
     decoder = own + cross + 4 * t * d * config.decoder_ffn_dim
+    decoder += 2 * s * d * (config.encoder_layers + 1) * config.is_transparent
     output = 2 * t * d * (config.decoder_vocab_size or config.vocab_size)
     return sentences * (config.encoder_layers * encoder + config.decoder_layers * decoder + output)
 
