@@ -76,8 +76,8 @@ def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTra
         return tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.convert_tokens_to_ids([EOS, UNK]) != [0, 1]:
         raise ValueError(
-            f"the tag {missing[0]} is not in the vocabulary, which is not a byte-level BPE of admin_nmt and cannot be extended: "
-            "train a new one"
+            f"the tag {missing[0]} is not in the vocabulary, which is not a byte-level BPE of admin_nmt and cannot be "
+            "extended: train a new one"
         )
     pieces = _pieces(tokenizer)
     pieces[tokenizer.pad_token_id : tokenizer.pad_token_id] = missing
