@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor
 from transformers import (
     GenerationConfig,
@@ -38,6 +40,7 @@ PEGASUS: dict[str, Callable[[AdminForConditionalGeneration], AdminForConditional
     "ln_scaling": fold_layer_scale,
 }
 TOLERANCE = 1e-4
+TWO_SIZES = "5.18.0"  # of transformers; before, beams took the size of the source vocabulary for that of the target
 # What the export knows; the card of a run, with data and scores, takes this one's place.
 CARD = """---
 library_name: transformers
@@ -86,6 +89,11 @@ def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTra
     last = min(config.vocab_size, config.decoder_vocab_size) - 1
     if config.pad_token_id != last or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
+    if config.vocab_size != config.decoder_vocab_size and Version(transformers.__version__) < Version(TWO_SIZES):
+        raise ExportError(
+            f"decoder_vocab_size: stock `generate` searches with beams in vocabularies of two sizes from transformers "
+            f"{TWO_SIZES} on, and this is {transformers.__version__}; upgrade it, or share the model as it is"
+        )
     if config.variant not in PEGASUS:
         check_foldable(config, omega)
         return MarianMTModel

@@ -6,7 +6,9 @@ import re
 
 import pytest
 import torch
+import transformers
 from huggingface_hub import ModelCard
+from packaging.version import Version
 from stock_worker import outputs, run_stock
 from toy import random_texts, toy_tokenizer
 from transformers import AutoTokenizer
@@ -126,6 +128,17 @@ def test_two_vocabularies(model, tokenizer, tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "stock" / "target_tokenizer").get_vocab() == target.get_vocab()
 
 
+TWO_SIZES_REFUSED = Version(transformers.__version__) < Version(exporting.TWO_SIZES)
+
+
+def test_an_older_release_is_told_to_have_no_search_in_vocabularies_of_two_sizes(tiny_model, monkeypatch):
+    model = tiny_model(**TWO_VOCABULARIES, vocab_size=300, decoder_vocab_size=270)
+    monkeypatch.setattr(exporting.transformers, "__version__", "5.17.0")
+    with pytest.raises(ExportError, match=r"two sizes from transformers 5\.18\.0 on, and this is 5\.17\.0"):
+        standard_model(model)
+
+
+@pytest.mark.skipif(TWO_SIZES_REFUSED, reason=f"needs transformers {exporting.TWO_SIZES}")
 @pytest.mark.parametrize(("source", "target"), [(300, 270), (270, 300)])
 def test_two_vocabularies_of_different_sizes(tiny_model, tmp_path, source, target):
     """A stock Marian of both, whichever is larger: <pad> is the last id of the smaller one in both."""
