@@ -45,7 +45,7 @@ def start(run: Run, launch: list[str], threads: int) -> subprocess.Popen:
     """The process of a run, in a group of its own, so that only this process interrupts it."""
     run.folder.mkdir(parents=True, exist_ok=True)
     command = [*launch, "-m", "admin_nmt", "train", str(run.grid.recipe), *run.arguments]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads)} | os.environ  # what the user has set stays
     with (run.folder / "train.log").open("a", encoding="utf-8") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
@@ -88,7 +88,7 @@ def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> lis
 
 
 def run_all(pending: list[Run], jobs: int, launch: list[str], outcome: Callable[[Run], str]) -> None:
-    """Run what is pending, `jobs` at a time, each with its share of the cores.
+    """Run what is pending, `jobs` at a time, each with its share of the cores unless OMP_NUM_THREADS is set.
 
     Args:
         launch: the command that starts Python on `-m admin_nmt train`.

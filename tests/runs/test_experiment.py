@@ -183,11 +183,20 @@ def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     assert {system: line_of(row | {"system": system}) for system in systems} == systems
 
 
+@pytest.mark.parametrize("given", [None, "3"])
+def test_each_run_gets_its_share_of_the_cores_unless_threads_are_given(grid, launch, given, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    run_all(pending(grid)[:1], 2, launch, told)
+    share = str(max(1, available_cores() // 2))
+    assert (next(grid.runs()).folder / "threads").read_text() == (given or share)
+
+
 def test_runs_that_ended_are_left_alone(grid, launch):
     run_all(pending(grid), 2, launch, told)
     assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
     first = next(grid.runs()).folder
-    assert int((first / "threads").read_text()) == max(1, available_cores() // 2)
     (first / "results.json").unlink()
     assert [run.folder for run in pending(grid)] == [first]
 
