@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +32,14 @@ from ..model.configuration_admin import AdminConfig
 from ..tokenization.bpe_codes import BpeCodes
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..tokenization.subword_training import count_pieces, dictionary, filled, learn_codes, write_dictionary
+from ..tokenization.subword_training import (
+    NEEDS_SUBWORD_NMT,
+    count_pieces,
+    dictionary,
+    filled,
+    learn_codes,
+    write_dictionary,
+)
 from .recipe import Recipe
 
 Watch = Callable[[str], AbstractContextManager["Step"]]
@@ -112,6 +120,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         watch: a context around each step; the step tells it the number of its pairs.
     """
     check_start(recipe)
+    if recipe.tokenizer.kind == "subword_nmt" and find_spec("subword_nmt") is None:  # not after hours of reading
+        raise ImportError(NEEDS_SUBWORD_NMT)
     cache, root = Path(recipe.data.cache_dir), recipe.data.root
     spec = {name: given for name, given in recipe.data.given().items() if name in SPLITS and given is not None}
     cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})

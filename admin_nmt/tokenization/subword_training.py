@@ -10,6 +10,7 @@ from .fairseq_tokenizer import SPECIAL
 
 FILLER = "madeupword{:04d}"  # fairseq's, for rows of the embedding that no piece has
 PADDING_FACTOR = 8
+NEEDS_SUBWORD_NMT = "tokenizer.kind: subword_nmt needs its package: pip install subword-nmt"
 
 
 def learn_codes(words: Mapping[str, int], merges: int, path: Path) -> None:
@@ -25,7 +26,7 @@ def learn_codes(words: Mapping[str, int], merges: int, path: Path) -> None:
     try:
         from subword_nmt.learn_bpe import learn_bpe
     except ImportError as error:
-        raise ImportError("tokenizer.kind: subword_nmt needs its package: pip install subword-nmt") from error
+        raise ImportError(NEEDS_SUBWORD_NMT) from error
     if all(len(word) < 2 for word in words):
         raise ValueError("tokenizer.merges: no word of the training text has two characters, so there is no merge")
     with path.open("w", encoding="utf-8", newline="\n") as file:

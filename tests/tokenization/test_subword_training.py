@@ -215,6 +215,13 @@ def test_missing_library_is_named(tmp_path, monkeypatch):
         learn_codes({"ab": 2}, 5, tmp_path / "codes")
 
 
+def test_missing_library_is_named_before_anything_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
+    monkeypatch.setattr(preparation, "read_corpora", lambda *_, **__: pytest.fail("read"))
+    with pytest.raises(ImportError, match="pip install subword-nmt"):
+        prepare(load_recipe(write_recipe(tmp_path), ["--tokenizer", "{kind: subword_nmt, merges: 100}"]))
+
+
 def test_text_of_single_characters_has_no_merges(tmp_path):
     with pytest.raises(ValueError, match=r"tokenizer\.merges: no word of the training text has two characters"):
         learn_codes({"a": 2, "b": 3}, 5, tmp_path / "codes")
