@@ -108,6 +108,7 @@ BACK_TRANSLATED = {name: value for name, value in VD_EN_FR.items() if name not i
 BACK_TRANSLATED |= {"valid_every": 1333, "max_ratio": 1.5, "ratio_slack": 0, "max_words": 250, "upsample": [1, 1]}
 VD_TABLE_1 = ("post_ln-6-6", "admin-6-6", "post_ln-60-12", "admin-60-12", "pre_ln-60-12")
 VD_TABLE_3 = [f"admin-{n}" for n in ("6-6", "12-12", "24-12", "48-12", "60-12", "36-36", "12-60")]
+# Depths of figure 3, and below the rows of table 6: written down without the paper at hand, as their grids say.
 DL_FIGURE_3 = [f"{variant}-{n}-6" for variant in ("pre_ln", "dlcl_pre_ln") for n in (16, 20, 25, 30, 35)]
 SIXTEEN = "wmt14-en-de-transparent-attention"
 AT_16 = {kind: [f"{model}{kind}_ln-16-6" for model in ("", "dlcl_", "transparent_")] for kind in ("pre", "post")}
