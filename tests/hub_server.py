@@ -106,6 +106,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         self.path = unquote(urlsplit(self.path).path)
+        for path, own in SPACES.items():
+            self.path = self.path.replace(path, own) if self.path.startswith(path) else self.path
         request = f"{self.command} {self.path}"
         try:
             body = self.body()
@@ -170,13 +172,14 @@ class Handler(BaseHTTPRequestHandler):
     def create(self, body: bytes) -> None:
         self.check_token()
         wanted = json.loads(body)
-        repo_id = f"{wanted.get('organization') or 'user'}/{wanted['name']}"
+        kind = "spaces:" if wanted.get("type") == "space" else ""
+        repo_id = f"{kind}{wanted.get('organization') or 'user'}/{wanted['name']}"
+        url = f"{self.server.url}/{repo_id.replace(':', '/')}"
         if repo_id in self.server.repos:
-            message = "You already created this model repo"
-            return self.reply({"error": message, "url": f"{self.server.url}/{repo_id}"}, status=409)
+            return self.reply({"error": "You already created this repo", "url": url}, status=409)
         repo = self.server.repos[repo_id] = Repo(private=wanted.get("visibility") == "private")
         repo.commit("main", {".gitattributes": File(b"*.safetensors filter=lfs\n", is_lfs=False)}, "initial commit")
-        return self.reply({"url": f"{self.server.url}/{repo_id}", "name": repo_id})
+        return self.reply({"url": url, "name": repo_id})
 
     def branch(self, body: bytes, repo_id: str, branch: str) -> None:
         self.check_token()
@@ -259,7 +262,8 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 raise Refusal(400, f"unknown operation {key}")
         sha = repo.commit(branch, tree, header["summary"])
-        self.reply({"commitUrl": f"{self.server.url}/{repo_id}/commit/{sha}", "commitOid": sha})
+        url = f"{self.server.url}/{repo_id.replace(':', '/')}"
+        self.reply({"commitUrl": f"{url}/commit/{sha}", "commitOid": sha})
 
     def resolve(self, body: bytes, repo_id: str, revision: str, path: str) -> None:
         sha, tree = self.commit_of(repo_id, revision)
@@ -276,6 +280,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 REPO = "([^/]+/[^/]+)"
+SPACES = {"/api/spaces/": "/api/models/spaces:", "/spaces/": "/spaces:"}  # a Space is a repository of that name here
 ROUTES = [
     ("POST /api/repos/create", Handler.create),
     ("POST /api/validate-yaml", Handler.validate_yaml),

@@ -37,7 +37,7 @@ KINDS = ("bash", "python", "yaml")
 PAPERS = ("training/README.md", "### The papers' tables and figures\n")  # a page, and the title above its table
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
-PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "benchmark", "analyse-depth", "convert-fairseq"}
+PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
 PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options"}
 
 

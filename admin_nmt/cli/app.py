@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from ..user_errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
 from .benchmark_commands import benchmark
+from .demo_command import demo
 from .options import WithOverrides, quiet_imports
 from .translate_command import translate
 
@@ -83,6 +84,7 @@ OTHERS: list[Callable[..., None]] = [
     decoding_commands.score,
     decoding_commands.evaluate,
     decoding_commands.synthesize,
+    demo,
     report_commands.compare,
     report_commands.plot,
     report_commands.analyse_depth,

@@ -15,6 +15,7 @@ from .options import (
     check_repository,
     print_json,
     quiet,
+    say,
     write_lines,
 )
 
@@ -242,20 +243,30 @@ def publish(
     private: Annotated[
         bool, typer.Option("--private", help="Create private repositories; public ones are refused.")
     ] = False,
+    space: Annotated[
+        bool, typer.Option("--space", help="Also publish a Space of the same name, the page of `admin-nmt demo`.")
+    ] = False,
 ) -> None:
     """Publish the models of a finished run on the Hub.
 
     Each with its card in one commit. The stock model of standard/ goes to --repo, the trained model of final/ with its
     code beside it to the same name with -admin. A run whose model has no stock class publishes final/ alone, to --repo.
     Before anything is sent both cards are checked: one that is missing, lacks a fact, differs from a fresh rendering or
-    names another repository is refused. Log in first, with `hf auth login` or HF_TOKEN; HF_ENDPOINT names another Hub.
+    names another repository is refused. With --space a page where --repo can be tried follows; it needs Gradio here.
+    Log in first, with `hf auth login` or HF_TOKEN; HF_ENDPOINT names another Hub.
 
     \b
     admin-nmt card runs/phrasebook --repo user/phrasebook-en-de
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --private
+    admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --space
     """
-    from ..runs.publishing import publish_run
+    if space:
+        from ..demo.space import publish_with_space as publish_models
+    else:
+        from ..runs.publishing import publish_run as publish_models
 
-    for url in publish_run(run, repo, private=private):
+    for url in publish_models(run, repo, private=private):
         print(url, flush=True)
+    if space and private:
+        say(f"the Space needs a secret HF_TOKEN, in its settings, that may read {repo}")

@@ -1,7 +1,8 @@
-"""Push the folder of a model to the Hub: one commit, or none."""
+"""Push the folder of a model, or of a Space, to the Hub: one commit, or none."""
 
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
@@ -9,8 +10,11 @@ from huggingface_hub.utils import validate_repo_id
 
 # A pickle of the run's arguments, which names paths of the machine and which no model needs.
 NEVER_PUSHED = ("training_args.bin",)
-# What a loader would take for a part of the new model if an earlier one left it.
-REPLACED = ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*")
+# What a loader would take for a part of the new model if an earlier one left it; of a Space, the package it brought.
+REPLACED = {
+    "model": ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*"),
+    "space": ("admin_nmt/*",),
+}
 
 HINTS = {
     401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
@@ -27,6 +31,7 @@ def push_folder(
     folder: str | Path,
     repo_id: str,
     *,
+    repo_type: Literal["model", "space"] = "model",
     private: bool | None = None,
     revision: str | None = None,
     commit_message: str = "Upload model",
@@ -39,6 +44,7 @@ def push_folder(
 
     Args:
         folder: what to push, without hidden files and `training_args.bin`.
+        repo_type: "space" for a folder with the app of a Gradio Space.
         private: whether a new repository is private; True refuses one that is public already.
         revision: the branch, created from `main` if it is missing; default `main`.
 
@@ -52,13 +58,16 @@ def push_folder(
     files = model_files(Path(folder))
     try:
         api = HfApi()
-        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        sdk = "gradio" if repo_type == "space" else None
+        created = api.create_repo(repo_id, private=private, exist_ok=True, repo_type=repo_type, space_sdk=sdk)
+        repo_id = created.repo_id
         if revision is not None:
-            api.create_branch(repo_id, branch=revision, exist_ok=True)
-        there = api.model_info(repo_id, revision=revision)
+            api.create_branch(repo_id, branch=revision, exist_ok=True, repo_type=repo_type)
+        there = api.repo_info(repo_id, revision=revision, repo_type=repo_type)
         if private and not there.private:
             raise HubError(f"{repo_id}: is public on the Hub; make it private there, or push without `private`")
-        stale = [path for path in (file.rfilename for file in there.siblings or []) if is_stale(path, files)]
+        names = [file.rfilename for file in there.siblings or []]
+        stale = [path for path in names if is_stale(path, files, repo_type)]
         # Not upload_folder, which makes several commits of a folder that takes long.
         commit = api.create_commit(
             repo_id,
@@ -68,6 +77,7 @@ def push_folder(
             ],
             commit_message=commit_message,
             revision=revision,
+            repo_type=repo_type,
             parent_commit=there.sha,
         )
     except HubError:
@@ -105,9 +115,9 @@ def model_files(folder: Path) -> dict[str, Path]:
     return files
 
 
-def is_stale(path: str, files: dict[str, Path]) -> bool:
-    """Whether a file of the repository belongs to an earlier model."""
-    return path not in files and any(fnmatch(path, pattern) for pattern in REPLACED)
+def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> bool:
+    """Whether a file of the repository belongs to an earlier model, or to an earlier package of a Space."""
+    return path not in files and any(fnmatch(path, pattern) for pattern in REPLACED[repo_type])
 
 
 def reason(error: BaseException) -> str:

@@ -2,6 +2,10 @@
 
 import re
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from babel.core import Locale
 
 
 def language_code(language: str) -> str:
@@ -20,3 +24,24 @@ def language_code(language: str) -> str:
     similar = ", ".join([meant] if meant else get_close_matches(code, known))
     hint = f"did you mean {similar}?" if similar else "give the two-letter code, such as de"
     raise ValueError(f"language {language!r}: is no known code; {hint}")
+
+
+def language_name(code: str) -> str:
+    """English name of a language, or its code where that is no known one."""
+    found = _locale(code)
+    return (found and found.get_display_name("en")) or code
+
+
+def is_written_leftward(code: str) -> bool:
+    """Whether the lines of a language run from right to left."""
+    found = _locale(code)
+    return found is not None and found.text_direction == "rtl"
+
+
+def _locale(code: str) -> "Locale | None":
+    from babel.core import Locale, UnknownLocaleError
+
+    try:
+        return Locale.parse(code, sep="-")
+    except (ValueError, UnknownLocaleError):
+        return None

@@ -13,12 +13,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from babel import Locale, UnknownLocaleError
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import validate_repo_id
 
 from ..figures.weights import plot_mean_omega
 from ..files import whole_files
+from ..metrics.languages import language_name
 from ..model.configuration_admin import AdminConfig
 from ..schema.messages import escaped
 from .recipe import TokenizerSection
@@ -243,14 +243,6 @@ def _corpus(recipe: RequiredFacts, author: Mapping[str, str]) -> str | None:
 def _test_set(recipe: RequiredFacts, author: Mapping[str, str]) -> str:
     """The name of the corpus, or of the test set's file or Hub dataset."""
     return _corpus(recipe, author) or Path(recipe["data"]["test"]["source"]).name.split(".")[0]
-
-
-def language_name(code: str) -> str:
-    """English name of a language, or its code where that is no known one."""
-    try:
-        return Locale.parse(code, sep="-").get_display_name("en") or code
-    except (ValueError, UnknownLocaleError):
-        return code
 
 
 def filter_rows(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:

@@ -1,0 +1,160 @@
+"""Chromium without a screen, for the tests of the page, and for its pictures:
+
+python tests/demo/browser.py FOLDER MODEL [MODEL …]   # serves the page, and writes wide.png, narrow.png, … into FOLDER
+"""
+
+import base64
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+PROGRAMS = (shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver"))
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+)  # fmt: skip
+BEYOND = """
+return [...document.querySelectorAll('.gradio-container *')].filter(element =>
+    element.getBoundingClientRect().right > window.innerWidth + 1 && !element.closest('.nmt-scroll')
+    && element.checkVisibility()).map(element => element.outerHTML.slice(0, 100))
+"""
+PATIENCE = 60  # seconds for what takes less than one on an idle machine
+
+
+class Page:
+    """The page in a browser of its own.
+
+    Args:
+        driver: of the browser.
+        address: of the page.
+        width, height: of the window, in pixels.
+        dark: whether the visitor's system prefers dark colours.
+    """
+
+    def __init__(self, driver: Chrome, address: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        self.driver = driver
+        self.size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", self.size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        driver.get(address)
+        self.wait(lambda: driver.find_elements(By.ID, "translate"))
+
+    def wait(self, condition: Any) -> Any:
+        return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _: condition())
+
+    def write(self, text: str) -> Self:
+        box = self.driver.find_element(By.CSS_SELECTOR, "#source textarea")
+        box.send_keys(Keys.CONTROL, "a")
+        box.send_keys(text.replace("\n", Keys.ENTER))
+        return self
+
+    def press(self, selector: str) -> Self:
+        self.wait(lambda: self.driver.find_elements(By.CSS_SELECTOR, selector))[0].click()
+        return self
+
+    def press_translate(self) -> Self:
+        return self.press("#translate")
+
+    def source(self) -> str:
+        """What the visitor wrote."""
+        return self.driver.find_element(By.CSS_SELECTOR, "#source textarea").get_property("value")
+
+    def translations(self) -> list[str]:
+        """What the boxes hold, as soon as all hold something."""
+        boxes = self.driver.find_elements(By.CSS_SELECTOR, ".nmt-translation textarea")
+        return self.wait(lambda: all(found := [box.get_property("value") for box in boxes]) and found)
+
+    def text(self, selector: str) -> list[str]:
+        return [element.text for element in self.driver.find_elements(By.CSS_SELECTOR, selector)]
+
+    def places(self, selector: str) -> list[tuple[int, int]]:
+        """Left and upper edge of elements, in pixels."""
+        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return [(element.rect["x"], element.rect["y"]) for element in found]
+
+    def colour(self, selector: str) -> list[int]:
+        """Red, green and blue of an element's background."""
+        found = self.driver.find_element(By.CSS_SELECTOR, selector).value_of_css_property("background-color")
+        return [int(number) for number in re.findall(r"\d+", found)[:3]]
+
+    def cut_off(self) -> list[str]:
+        """What reaches beyond the right edge of the window, apart from what scrolls by itself."""
+        return self.driver.execute_script(BEYOND)
+
+    def hosts(self) -> set[str]:
+        """Where the browser has sent requests since the last call."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return {urlsplit(url).hostname for url in sent if url.startswith(("http", "ws"))} - {None}
+
+    def complaints(self) -> list[str]:
+        """What the console calls an error."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+    def picture(self, path: Path) -> None:
+        """The whole page, also what is below the window."""
+        height = self.driver.execute_script("return document.documentElement.scrollHeight")
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", self.size | {"height": height})
+        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+@contextmanager
+def browser() -> Iterator[Chrome]:
+    """A new Chromium that knows nothing of earlier ones."""
+    program, driver = PROGRAMS
+    with TemporaryDirectory() as profile:
+        options = ChromeOptions()
+        options.binary_location = program
+        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        chrome = Chrome(options=options, service=ChromeService(driver))
+        try:
+            yield chrome
+        finally:
+            chrome.quit()
+
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "wide": {},
+    "wide-dark": {"dark": True},
+    "narrow": {"width": 390, "height": 844},
+    "narrow-dark": {"width": 390, "height": 844, "dark": True},
+}
+
+
+def main(folder: Path, models: list[str]) -> None:
+    """Write a picture of the page in each window, with the translation of the first model's first example."""
+    from admin_nmt.demo.page import build_page, serve
+    from admin_nmt.demo.session import ServedModel
+
+    served = [ServedModel(model) for model in models]
+    text = (*served[0].facts.examples, "Hello.")[0]
+    for model in served:  # what a first search prepares is none of the picture's seconds
+        model.translator("PyTorch").translate([text])
+    address = serve(build_page(served), "127.0.0.1")
+    folder.mkdir(parents=True, exist_ok=True)
+    with browser() as chrome:
+        for name, window in WINDOWS.items():
+            page = Page(chrome, address, **window)
+            page.write(text).press_translate().translations()
+            page.wait(lambda page=page: page.text(".nmt-heat") and not page.text(".progress-text"))
+            page.picture(folder / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

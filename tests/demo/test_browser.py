@@ -1,0 +1,93 @@
+"""The page in Chromium, as visitors use it: type, translate, read the result; light and dark, wide and narrow."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from toy import random_texts
+
+pytest.importorskip("gradio", reason="needs Gradio, the extra demo")
+pytest.importorskip("selenium", reason="needs selenium, which drives the browser")
+
+from browser import PROGRAMS, Page, browser
+
+from admin_nmt.demo.page import build_page, serve
+from admin_nmt.demo.session import ServedModel, Settings
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(PROGRAMS), reason="needs chromium and chromedriver: apt-get install chromium-driver"),
+]
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[object]:
+    with browser() as chrome:
+        yield chrome
+
+
+@pytest.fixture
+def visit(driver) -> Iterator[Callable[..., Page]]:
+    """Serves a page of some models and opens it."""
+    pages = []
+
+    def open_page(*models: ServedModel, **window: object) -> Page:
+        pages.append(build_page(models))
+        return Page(driver, serve(pages[-1], "127.0.0.1"), **window)
+
+    yield open_page
+    for page in pages:
+        page.close(verbose=False)
+
+
+def rows(page: Page) -> list[str]:
+    return page.text(".nmt-nbest tbody tr td:nth-child(2)")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_type_translate_read(visit, served, width, dark):
+    page = visit(served, width=width, dark=dark)
+    (text,) = random_texts(1)
+    expected = served.translate([text], Settings())
+    assert page.write(text).press_translate().translations() == [expected.text]
+    page.wait(lambda: page.text(".nmt-heat"))
+    assert rows(page) == [" ".join(one.text.split()) for one in expected.lines[0]]
+    cells = len(expected.lines[0][0].tokens) * len(expected.lines[0][0].source_tokens)
+    assert len(page.text(".nmt-heat td[style]")) == cells
+    assert not page.cut_off() and not page.complaints()
+    assert page.hosts() == {"127.0.0.1"}
+    background = page.colour("body")
+    assert (sum(background) < 3 * 64) if dark else (sum(background) > 3 * 192)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
+def test_two_models(visit, served, folder, width, columns):
+    page = visit(served, ServedModel(folder), width=width)
+    (text,) = random_texts(1)
+    first, second = page.write(text).press_translate().translations()
+    assert first == second
+    assert len({left for left, _ in page.places(".nmt-translation textarea")}) == columns
+    assert not page.cut_off()
+
+
+def test_text_that_looks_like_code(visit, served, monkeypatch):
+    """What visitors write and models say is shown, and neither run nor filled in."""
+    hostile = "<img src=x onerror=document.title='run'> ${7*7} {{7*7}}"
+    page = visit(served)
+    page.write(f"{hostile}\nBal do.").press_translate().translations()
+    page.wait(lambda: page.text(".nmt-line"))
+    assert page.text(".nmt-line summary")[0] == hostile
+    assert "run" not in page.driver.title and not page.text(".nmt-details img")
+
+
+def test_nothing_to_translate_is_said_in_the_page(visit, served):
+    page = visit(served).press_translate()
+    assert page.wait(lambda: page.text(".nmt-notice")) == ["Write a sentence to translate."]
+
+
+def test_an_example_is_one_click_away(visit, served, monkeypatch):
+    (text,) = random_texts(1)
+    object.__setattr__(served.facts, "examples", (text,))
+    page = visit(served).press(".nmt-example")
+    page.wait(lambda: page.source() == text)
+    assert page.press_translate().translations() == [served.translate([text], Settings()).text]

@@ -1,0 +1,118 @@
+"""The models behind the page: limits, settings, what is loaded once, and visitors who come at the same time."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from toy import random_texts
+
+from admin_nmt import Translator
+from admin_nmt.demo import session
+from admin_nmt.demo.session import ENGINES, Answer, ServedModel, Settings, display_names, lines_of
+
+
+def test_an_answer_is_what_the_translator_says(served, folder):
+    lines = random_texts(3)
+    answer = served.translate(lines, Settings(num_beams=3, length_penalty=0.5))
+    translator = Translator.from_pretrained(folder)
+    assert answer.text.split("\n") == translator.translate(lines, num_beams=3, length_penalty=0.5)
+    assert answer.tokens == sum(len(line[0].tokens) + 1 for line in answer.lines) and answer.seconds > 0
+    for line in answer.lines:
+        assert 1 <= len(line) <= 3
+        assert [one.score for one in line] == sorted((one.score for one in line), reverse=True)
+
+
+def test_settings_reach_the_search(served):
+    lines = random_texts(3)
+    one, five = (served.translate(lines, Settings(num_beams=beams)) for beams in (1, 5))
+    assert {len(line) for line in one.lines} == {1} and max(len(line) for line in five.lines) > 1
+    for penalty in (0.0, 2.0):
+        for best, *_ in served.translate(lines, Settings(length_penalty=penalty)).lines:
+            assert best.score == pytest.approx(best.log_prob / (len(best.tokens) + 1) ** penalty, rel=1e-4)
+
+
+def test_attention_is_that_of_the_layer(served):
+    def weights(layer: int | None) -> list[list[float]]:
+        (line,) = served.translate(random_texts(1), Settings(layer=layer)).lines
+        assert line[0].attention.shape == (len(line[0].tokens), len(line[0].source_tokens))
+        return line[0].attention.tolist()
+
+    assert weights(1) != weights(2) == weights(99) == weights(None)
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "PyTorch"])
+def test_ctranslate2_answers_too(served, folder, engine):
+    pytest.importorskip("ctranslate2")
+    lines = random_texts(3)
+    answer = served.translate(lines, Settings(engine=engine))
+    assert answer.lines[0][0].attention is None
+    translator = Translator.from_pretrained(folder, **ENGINES[engine])
+    assert answer.text.split("\n") == translator.translate(lines, num_beams=5, length_penalty=1.0)
+
+
+def test_visitors_at_the_same_time_get_what_each_would_alone(served):
+    asked = [(random_texts(1, seed), Settings(num_beams=1 + seed % 3)) for seed in range(8)]
+    alone = [served.translate(*one).text for one in asked]
+    with ThreadPoolExecutor(4) as pool:
+        together = [answer.text for answer in pool.map(lambda one: served.translate(*one), asked)]
+    assert together == alone
+
+
+def test_an_engine_is_loaded_once(served, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    loaded, gate, load = [], Barrier(4), Translator.from_pretrained
+
+    def counted(*args, **kwargs):
+        loaded.append(kwargs)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(session.Translator, "from_pretrained", counted)
+
+    def ask(_: int) -> Translator:
+        gate.wait()
+        return served.translator("CTranslate2")
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(ask, range(4)))
+    assert len(loaded) == 1 and all(one is found[0] for one in found)
+
+
+def test_a_line_that_is_too_long_is_refused(served):
+    with pytest.raises(ValueError, match=r"^Line 2 has .* tokens, and the model reads 64: break it into sentences"):
+        served.translate([*random_texts(1), "balro " * 64], Settings())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"num_beams": 0}, {"num_beams": 13}, {"length_penalty": float("nan")}, {"engine": "x"}, {"layer": 0}]
+)
+def test_settings_out_of_range(fields):
+    with pytest.raises(ValueError, match="give"):
+        Settings(**fields)
+
+
+def test_lines():
+    assert lines_of(" Bal do. \n\n\tMu.\r\n") == ["Bal do.", "", "Mu."]
+    for text, said in ((" \n ", "Write a sentence"), ("a" * 1001, "1,001 characters"), ("a\n" * 21, "21 lines")):
+        with pytest.raises(ValueError, match=said):
+            lines_of(text)
+
+
+def test_blank_lines_stay_blank(served):
+    answer = served.translate(["Bal do.", "", "Mu."], Settings())
+    assert answer.text.split("\n")[1] == "" and len(answer.lines) == 3
+
+
+def test_nothing_takes_no_time():
+    assert Answer([], 0.0).tokens == 0 and Answer([], 0.0).text == ""
+
+
+def test_display_names(tmp_path, monkeypatch):
+    assert display_names(["runs/deep/standard", "runs/wide/final", "user/mine"]) == ["deep", "wide", "mine"]
+    assert display_names(["a/run/standard", "b/run/standard"]) == ["a/run/standard", "b/run/standard"]
+    monkeypatch.chdir(tmp_path)
+    assert display_names(["."]) == [tmp_path.name]
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        ServedModel(tmp_path)

@@ -1,0 +1,73 @@
+"""`admin-nmt publish --space`: a Space that brings what it needs, and nothing where publish refuses."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import snapshot_download
+from huggingface_hub.repocard import SpaceCard
+from test_publishing import REPO, files
+
+from admin_nmt.demo import space
+
+pytest.importorskip("gradio", reason="needs Gradio, the extra demo")
+
+SPACE = f"spaces:{REPO}"
+
+
+def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
+    assert not publish(make_run(), "--repo", REPO, "--space")
+    assert list(hub.repos) == [REPO, f"{REPO}-admin", SPACE] and len(hub.repos[SPACE].messages) == 2
+    folder = Path(snapshot_download(REPO, repo_type="space", local_dir=tmp_path / "space"))
+    card = SpaceCard.load(folder / "README.md").data
+    assert (card.sdk, card.app_file, card.models, card.license) == ("gradio", "app.py", [REPO], "cc-by-4.0")
+    assert card.title == "English to German" and card.sdk_version and card.python_version
+    requirements = (folder / "requirements.txt").read_text().splitlines()
+    assert any(re.fullmatch(r"transformers==[\d.]+", line) for line in requirements)
+    assert not any("gradio" in line or "pytest" in line for line in requirements)
+    # The package of the Space alone builds the page.
+    app = (folder / "app.py").read_text().split("\npage = ")[0]
+    script = f"import sys; sys.path.insert(0, {str(folder)!r})\n{app}\nimport admin_nmt; print(admin_nmt.__file__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(folder / "admin_nmt" / "__init__.py")
+
+
+def test_a_later_package_takes_the_place_of_an_earlier_one(make_run, hub, publish, monkeypatch):
+    run = make_run()
+    assert not publish(run, "--repo", REPO, "--space")
+    before = files(hub, SPACE)
+    assert not publish(run, "--repo", REPO, "--space") and len(hub.repos[SPACE].messages) == 2
+    monkeypatch.setattr(space, "NOT_SHOWN", (*space.NOT_SHOWN, "conversion"))
+    assert not publish(run, "--repo", REPO, "--space")
+    assert before - files(hub, SPACE) == {path for path in before if path.startswith("admin_nmt/conversion/")}
+
+
+def test_a_private_space_tells_what_it_lacks(make_run, hub, capsys):
+    urls = list(space.publish_with_space(make_run(), REPO, private=True))
+    assert len(urls) == 3 and urls[2].startswith(f"{hub.url}/spaces/{REPO}/commit/")
+    assert all(repo.private for repo in hub.repos.values())
+
+
+def test_what_publish_refuses_makes_no_space(make_run, hub, publish):
+    run = make_run()
+    with (run / "standard" / "README.md").open("a") as card:
+        card.write("Better than it is.\n")
+    assert "README.md: differs from what" in publish(run, "--repo", REPO, "--space")
+    assert not hub.requests
+
+
+def test_a_model_without_stock_class(make_run, hub, publish):
+    assert not publish(make_run(variant="dlcl_pre_ln"), "--repo", REPO, "--space")
+    assert list(hub.repos) == [REPO, SPACE]
+
+
+def test_without_gradio(make_run, hub, publish, monkeypatch):
+    def version(name: str) -> str:
+        raise space.PackageNotFoundError(name)
+
+    monkeypatch.setattr(space, "version", version)
+    assert 'pip install "admin_nmt[demo]"' in publish(make_run(), "--repo", REPO, "--space")
+    assert not hub.requests
