@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from admin_nmt.decoding.generation import generate_ids
-from admin_nmt.decoding.sampling import Sampling
 from admin_nmt.exporting import check_same_outputs
 from admin_nmt.modes import evaluation_mode, training_mode
+from admin_nmt.search.generation import generate_ids
+from admin_nmt.search.sampling import Sampling
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
-from ..decoding.generation import generate_ids
 from ..runs.results import device_name
+from ..search.generation import generate_ids
 from .stopwatch import synchronize
 
 LENGTH = 20  # tokens of every source and every translation

@@ -1,1 +1,1 @@
-"""From a trained model to text: beam search, sampling, scoring, whole files, synthetic corpora."""
+"""From a trained model to text: translation, scoring, whole files, synthetic corpora."""

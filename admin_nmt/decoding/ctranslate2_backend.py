@@ -30,10 +30,10 @@ from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..exporting import export_standard
 from ..files import new_folder
 from ..folders.model_folder import check_weights, fingerprint, generation_defaults, load_admin_model, read_config
+from ..search.beam_search import ScoredIds, check_finite
+from ..search.search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 from ..tokenization.byte_bpe import load_tokenizers
 from ..user_errors import refusing_code
-from .beam_search import check_finite
-from .search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 
 logger = logging.getLogger(__name__)
 
@@ -86,34 +86,40 @@ class CTranslate2Model:
         """A pickle holds no weights: they are loaded again from the folder."""
         return partial(CTranslate2Model, compute_type=self.compute_type, device=self.device), (self.folder,)
 
-    def generate_ids(
-        self, sequences: Sequence[Sequence[int]], *, max_tokens: int = 4096, progress: bool = False, **options: Any
-    ) -> list[list[int]]:
-        """Translates token ids; arguments and result are those of [`admin_nmt.decoding.generation.generate_ids`].
+    def search_ids(
+        self,
+        sequences: Sequence[Sequence[int]],
+        *,
+        nbest: int = 1,
+        max_tokens: int = 4096,
+        progress: bool = False,
+        **options: Any,
+    ) -> list[list[ScoredIds]]:
+        """Translates token ids; arguments and result are those of [`admin_nmt.search.generation.search_ids`].
 
         Raises:
             ValueError: an option has no counterpart in CTranslate2.
         """
         pad = self.config.pad_token_id
-        config = generation_config(self.generation_config, pad, options)
+        config = generation_config(self.generation_config, pad, options, nbest)
         settings = search_settings(config, self.config)
         unknown = unknown_setting(config) or _impossible(settings, self.config)
         if unknown is not None:
             raise ValueError(f"{unknown}: CTranslate2 cannot search with this setting; leave it out, or use torch")
         lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.long)
         limits = length_limits(lengths, config, self.config).tolist()
-        outputs: list[list[int]] = [[] for _ in sequences]
+        outputs: list[list[ScoredIds]] = [[] for _ in sequences]
         with tqdm(total=len(sequences), desc="translating", unit="sentence", leave=False, disable=not progress) as bar:
             for batch in generation_batches(lengths.numpy(), max_tokens):
                 rows = [[self.pieces[token] for token in sequences[index]] for index in batch]
                 found = self._search(rows, [limits[index] for index in batch], settings)
-                for index, tokens in zip(batch.tolist(), found, strict=True):
-                    outputs[index] = [self.ids[token] for token in tokens]
+                for index, hypotheses in zip(batch.tolist(), found, strict=True):
+                    outputs[index] = hypotheses
                 bar.update(len(batch))
         return outputs
 
-    def _search(self, rows: list[list[str]], limits: list[int], settings: SearchSettings) -> list[list[str]]:
-        """The best hypothesis of each sentence, without its end.
+    def _search(self, rows: list[list[str]], limits: list[int], settings: SearchSettings) -> list[list[ScoredIds]]:
+        """The best hypotheses of each sentence, without their end.
 
         CTranslate2 has one limit for a batch: what went beyond its own is searched again with that one.
         """
@@ -136,8 +142,17 @@ class CTranslate2Model:
             if max(lengths) > limit and limit < longest:
                 found += self._search([row], [limit], settings)
             else:
-                found.append(result.hypotheses[0][: min(limit, lengths[0])])
+                best = zip(result.hypotheses, lengths, result.scores, strict=True)
+                scored = [
+                    self._scored(tokens[: min(limit, n)], len(tokens), score, settings) for tokens, n, score in best
+                ]
+                found.append(scored[: settings.nbest])
         return found
+
+    def _scored(self, tokens: list[str], kept: int, score: float, settings: SearchSettings) -> ScoredIds:
+        """The first `kept` tokens of a hypothesis, whose `score` is over all of them."""
+        ids = [self.ids[token] for token in tokens[:kept]]
+        return ScoredIds(ids, score, score * len(tokens) ** settings.length_penalty)
 
 
 def _library() -> ModuleType:

@@ -10,7 +10,7 @@ from accelerate import PartialState
 
 from ..data.cleaning import CleaningOptions
 from ..folders.model_folder import fingerprint, local_folder
-from .sampling import Sampling
+from ..search.sampling import Sampling
 from .synthesis import synthesize, translate_whole
 from .translator import Translator
 

@@ -6,12 +6,12 @@ from itertools import chain
 
 import torch
 from datasets import Dataset
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import Seq2SeqCollator
-from .batchwise import batchwise
-from .beam_search import check_finite
+from ..search.batchwise import batchwise
+from ..search.beam_search import check_finite
+from ..search.forced_decoding import token_log_probs
 
 
 @torch.no_grad()
@@ -81,10 +81,3 @@ def _lengths(source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[
             )
         lengths.append(longest)
     return lengths
-
-
-def token_log_probs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    """Log-probability of every label, float32 [batch, longest]; what stands at padding means nothing."""
-    labels = inputs.pop("labels").clamp(min=0)[..., None]
-    logits = model(**inputs, use_cache=False).logits.float()
-    return logits.gather(-1, labels)[..., 0] - logits.logsumexp(-1)

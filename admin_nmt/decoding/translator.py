@@ -2,18 +2,48 @@
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
+from ..search.beam_search import ScoredIds
+from ..search.generation import search_ids
+from ..tokenization.pieces import piece_texts
 from .ctranslate2_backend import CTranslate2Model
-from .generation import generate_ids
 
 logger = logging.getLogger(__name__)
+
+PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of a sentence.
+
+    Attributes:
+        text: detokenised.
+        score: log_prob / (tokens + 1)^length_penalty, which the search ranks by; the end of sentence counts as a token.
+        log_prob: natural logarithm of its probability, end of sentence included.
+        tokens: those of the target, without end of sentence, as the text they stand for: " Haus" begins a word.
+        source_tokens: likewise those of the source.
+        attention: [tokens, source_tokens], the mean of the heads of the chosen layer's attention to the source.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: list[str]
+    source_tokens: list[str]
+    attention: np.ndarray | None = None
+
+
+NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
 class Translator:
@@ -43,8 +73,8 @@ class Translator:
         **options: Any,
     ) -> None:
         self.model = model
-        self.generate_ids: Callable = (
-            model.generate_ids if isinstance(model, CTranslate2Model) else partial(generate_ids, model.eval())
+        self.search_ids: Callable[..., list[list[ScoredIds]]] = (
+            model.search_ids if isinstance(model, CTranslate2Model) else partial(search_ids, model.eval())
         )
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
@@ -98,17 +128,49 @@ class Translator:
             TypeError: `sentences` is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair.
         """
-        sentences = _checked(sentences)
+        found = self._search(_checked(sentences), progress=progress, **options)
+        best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
+        return [next(best) if rows else "" for rows, _ in found]
+
+    def translations(
+        self, sentences: Iterable[str], *, nbest: int = 1, progress: bool = False, **options: Any
+    ) -> list[list[Translation]]:
+        """The best translations of each sentence with their scores, best first.
+
+        Translations of the same text count once, with the best score, so there may be fewer than `nbest` of a sentence.
+        There is always one: a blank sentence has an empty one.
+
+        Args:
+            nbest: most translations of a sentence, at most `num_beams`.
+            progress: show a progress bar.
+            options: settings of `generate` for this call.
+
+        Raises:
+            TypeError: `sentences` is a single string, or one of them is no string.
+            ValueError: one holds half a surrogate pair, or `nbest` is more than `num_beams`.
+        """
+        found = self._search(_checked(sentences), nbest=nbest, progress=progress, **options)
+        return [self._detokenised(rows, source) if rows else [NOTHING] for rows, source in found]
+
+    def _search(self, sentences: list[str], progress: bool, **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
+        """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
         indices = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-        translations = [""] * len(sentences)
-        if not indices:
-            return translations
-        ids = self._encode([sentences[index] for index in indices])
-        outputs = self.generate_ids(ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
-        texts = self.target_tokenizer.batch_decode(outputs, skip_special_tokens=True)
-        for index, text in zip(indices, texts, strict=True):
-            translations[index] = text
-        return translations
+        if indices:
+            ids = self._encode([sentences[index] for index in indices])
+            outputs = self.search_ids(ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
+            for index, rows, source in zip(indices, outputs, ids, strict=True):
+                found[index] = rows, source
+        return found
+
+    def _detokenised(self, rows: list[ScoredIds], source: list[int]) -> list[Translation]:
+        texts = self.target_tokenizer.batch_decode([row.ids for row in rows], **PLAIN)
+        source_tokens = piece_texts(self.tokenizer, source[:-1])
+        different: dict[str, Translation] = {}
+        for text, row in zip(texts, rows, strict=True):
+            tokens = piece_texts(self.target_tokenizer, row.ids)
+            different.setdefault(text, Translation(text, row.score, row.log_prob, tokens, source_tokens))
+        return list(different.values())
 
     def _encode(self, sentences: list[str]) -> list[list[int]]:
         """Ids of each sentence with the end-of-sentence token last, cut to the model's positions."""

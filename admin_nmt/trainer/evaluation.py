@@ -8,12 +8,12 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.tokenizing import tokenize
-from ..decoding.generation import generate_ids
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
 from ..metrics.references import reference_rows
 from ..metrics.scores import corpus_scores, tokenized_bleu
 from ..model.loss import IGNORED
+from ..search.generation import generate_ids
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..data.batching import TokenBatchSampler
-from ..decoding.scoring import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
+from ..search.forced_decoding import token_log_probs
 from .arguments import AdminTrainingArguments, enable_checkpointing, optimizer_settings
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take

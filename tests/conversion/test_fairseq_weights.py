@@ -9,9 +9,9 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.conversion.fairseq_weights import ConversionError, convert_fairseq
-from admin_nmt.decoding.generation import SentenceLengthLimit
 from admin_nmt.exporting import ExportError, standard_model
 from admin_nmt.model.residual import ScaledPostNorm
+from admin_nmt.search.generation import SentenceLengthLimit
 
 PAD, EOS, UNK = 1, 2, 3
 CONVENTIONS = {

@@ -11,10 +11,10 @@ import pytest
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.model_folder import load_model
+from admin_nmt.search.generation import generate_ids
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 

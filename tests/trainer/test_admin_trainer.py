@@ -23,10 +23,10 @@ from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.data.tokenizing import random_pairs
-from admin_nmt.decoding.generation import generate_ids
 from admin_nmt.exporting import standard_model
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.profiling import profile_omega
+from admin_nmt.search.generation import generate_ids
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer

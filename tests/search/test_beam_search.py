@@ -8,11 +8,11 @@ import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.decoding import generation
-from admin_nmt.decoding.generation import generate_ids
-from admin_nmt.decoding.sampling import Sampling
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import standard_model
+from admin_nmt.search import generation
+from admin_nmt.search.generation import generate_ids
+from admin_nmt.search.sampling import Sampling
 
 VOCABULARY = 24
 SETTINGS = [

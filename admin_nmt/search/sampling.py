@@ -27,11 +27,13 @@ class Sampling:
         seed: another seed gives other translations.
         top_k: draw each token among so many of the most probable ones; None for all, which is unrestricted sampling.
         temperature: logits are divided by it.
+        draw: number of the translation of a sentence, where it gets several.
     """
 
     seed: int = 1
     top_k: int | None = None
     temperature: float = 1.0
+    draw: int = 0
 
     def __post_init__(self) -> None:
         if self.top_k is not None and self.top_k < 1:
@@ -41,7 +43,8 @@ class Sampling:
 
     def uniforms(self, source: Sequence[int], count: int) -> npt.NDArray[np.float64]:
         """The first `count` random numbers in [0, 1) of a source sentence, one for each token of its translation."""
-        text = f"{self.seed}:{','.join(map(str, source))}"
+        name = f"{self.seed}/{self.draw}" if self.draw else str(self.seed)
+        text = f"{name}:{','.join(map(str, source))}"
         key = int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
         return np.random.Generator(np.random.Philox(key=key)).random(count)
 
@@ -60,27 +63,28 @@ class Samples(Hypotheses):
 
     def advance(self, logits: Tensor) -> None:
         """Continue every hypothesis, given its logits [B, V]."""
-        length, done = self.tokens.shape[2], self.done
-        token = self._draw(logits.float(), length)
+        logits, length, done = logits.float(), self.tokens.shape[2], self.done
+        normaliser = logits.logsumexp(-1, keepdim=True)
+        self.finite &= normaliser.isfinite().all()
+        self._restrict(logits)
+        token = self._draw(logits, length)
+        self.scores = self.scores + logits.gather(1, token[:, None]) - normaliser
         is_end = torch.isin(token, self.eos)
-        self.best_tokens[:, length] = torch.where(is_end | done, self.eos[0], token)
+        ends = (is_end & ~done)[:, None]
+        self.best = torch.where(ends, self.scores / (length + 1) ** self.settings.length_penalty, self.best)
+        self.best_tokens[:, 0, length] = torch.where(is_end | done, self.eos[0], token)
         self.ended += is_end
         self.tokens = torch.cat([self.tokens, token[:, None, None]], 2)
         self.mask = torch.cat([self.mask, torch.zeros_like(self.mask[:, :, :1])], 2)
 
     def _draw(self, logits: Tensor, length: int) -> Tensor:
-        """A token for each hypothesis of `length` tokens, [B]; the end of sentence where the limit is reached."""
-        logits[:, self.settings.suppressed] = -torch.inf
-        if length < self.settings.min_new_tokens:
-            logits[:, self.settings.eos] = -torch.inf
+        """A token for each hypothesis of `length` tokens, [B]."""
         top_k = self.sampling.top_k
         if top_k is not None and top_k < logits.shape[1]:
-            logits[logits < logits.topk(top_k).values[:, -1:]] = -torch.inf
+            logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -torch.inf)
         total = (logits / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
-        self.finite &= total[:, -1].isfinite().all()
         u = self.uniforms[self.sentences, length, None] * total[:, -1:]
-        token = torch.searchsorted(total, u, right=True)[:, 0].clamp(max=logits.shape[1] - 1)  # beyond where it is NaN
-        return torch.where(self.limits <= length, self.eos[0], token)
+        return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=logits.shape[1] - 1)  # beyond where it is NaN
 
 
 def samples(inputs: dict[str, Tensor], limits: Tensor, settings: SearchSettings, sampling: Sampling) -> Samples:

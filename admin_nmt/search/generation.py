@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Sequence
-from itertools import takewhile
+from dataclasses import replace
+from itertools import chain, takewhile
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from ..data.batching import Seq2SeqCollator
 from .batchwise import batchwise
-from .beam_search import beam_search, check_finite
+from .beam_search import ScoredIds, beam_search, check_finite
+from .forced_decoding import target_log_probs
 from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
@@ -19,15 +21,21 @@ from .search_settings import end_tokens, generation_config, length_limits, searc
 SHARED_ROW_MODELS = {"admin", "marian", "pegasus"}
 
 
-def generate_ids(
+def generate_ids(model: PreTrainedModel, sequences: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+    """Target ids of the best translation of each sequence; arguments are those of [`search_ids`]."""
+    return [found[0].ids for found in search_ids(model, sequences, **options)]
+
+
+def search_ids(
     model: PreTrainedModel,
     sequences: Sequence[Sequence[int]],
     *,
+    nbest: int = 1,
     max_tokens: int = 4096,
     progress: bool = False,
     sampling: Sampling | None = None,
     **options: Any,
-) -> list[list[int]]:
+) -> list[list[ScoredIds]]:
     """Translates token ids, in batches of similar length, as fairseq's beam search does.
 
     A hypothesis is scored by its log-probability over length^length_penalty, and a sentence is finished as soon as it
@@ -37,6 +45,7 @@ def generate_ids(
 
     Args:
         sequences: source ids, each with its end-of-sentence token.
+        nbest: most translations of each sequence, at most `num_beams`; so many draws with `sampling`.
         max_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
         progress: show a progress bar on the first process.
         sampling: draw the translations, reproducibly, instead of searching for the best.
@@ -44,19 +53,23 @@ def generate_ids(
             `generation_config`; None leaves one as it is.
 
     Returns:
-        Target ids of every sequence in the order given, without decoder start, end-of-sentence and padding.
+        The translations of every sequence in the order given, best first, without decoder start, end-of-sentence and
+        padding. Those of `generate`, to which a setting goes that the search here lacks, are in the order in which it
+        ranks them, and scored by the model's own probabilities.
 
     Raises:
         ValueError: `sampling` comes with a model or a setting that it does not know.
     """
     if sampling is not None:
+        if nbest > 1:
+            return _several_draws(model, sequences, sampling, nbest, max_tokens, progress, options)
         options = options | {"num_beams": 1}
-    config = generation_config(model.generation_config, model.config.pad_token_id, options)
+    config = generation_config(model.generation_config, model.config.pad_token_id, options, nbest)
     collate = Seq2SeqCollator(model.config.pad_token_id)
 
-    def translate(batch: list[int]) -> list[list[int]]:
+    def translate(batch: list[int]) -> list[list[ScoredIds]]:
         inputs = collate([{"input_ids": sequences[index]} for index in batch])
-        return _generate_batch(model, inputs, config, sampling)
+        return _search_batch(model, inputs, config, sampling)
 
     lengths = [len(sequence) for sequence in sequences]
     return batchwise(
@@ -64,9 +77,33 @@ def generate_ids(
     )
 
 
-def _generate_batch(
+def _several_draws(
+    model: PreTrainedModel,
+    sequences: Sequence[Sequence[int]],
+    sampling: Sampling,
+    count: int,
+    max_tokens: int,
+    progress: bool,
+    options: dict[str, Any],
+) -> list[list[ScoredIds]]:
+    """So many drawn translations of each sequence, the most probable first."""
+    draws = [
+        search_ids(
+            model,
+            sequences,
+            max_tokens=max_tokens,
+            progress=progress,
+            sampling=replace(sampling, draw=number),
+            **options,
+        )
+        for number in range(count)
+    ]
+    return [sorted(chain(*found), key=lambda one: -one.score) for found in zip(*draws, strict=True)]
+
+
+def _search_batch(
     model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig, sampling: Sampling | None
-) -> list[list[int]]:
+) -> list[list[ScoredIds]]:
     limits = length_limits(inputs["attention_mask"].sum(1), config, model.config).to(model.device)
     inputs = {name: x.to(model.device) for name, x in inputs.items()}
     if model.config.model_type in SHARED_ROW_MODELS and unknown_setting(config) is None:
@@ -76,6 +113,13 @@ def _generate_batch(
     if sampling is not None:
         unknown = unknown_setting(config) or f"the model type {model.config.model_type}"
         raise ValueError(f"sampling: does not work with {unknown}; leave that out, or sample with do_sample=True")
+    return _by_generate(model, inputs, limits, config)
+
+
+def _by_generate(
+    model: PreTrainedModel, inputs: dict[str, Tensor], limits: Tensor, config: GenerationConfig
+) -> list[list[ScoredIds]]:
+    """What `generate` finds for a batch, scored by a pass over it."""
     eos = end_tokens(config)
     config = copy.copy(config)
     longest = int(limits.max()) + 1
@@ -88,7 +132,25 @@ def _generate_batch(
     output = generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([limit]))
     check_finite(not bool(limit.nan), model)
     ends = {*eos, model.config.pad_token_id}
-    return [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]
+    rows = [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]
+    return _scored(model, inputs, rows, config)
+
+
+def _scored(
+    model: PreTrainedModel, inputs: dict[str, Tensor], rows: list[list[int]], config: GenerationConfig
+) -> list[list[ScoredIds]]:
+    """The translations of a batch, n consecutive `rows` for each sentence, with the model's own probabilities."""
+    count = len(rows) // len(inputs["input_ids"])
+    penalty = 1.0 if config.length_penalty is None else config.length_penalty
+    found: list[list[ScoredIds]] = []
+    for number in range(count):  # one of each sentence at a time, so that memory stays that of a batch
+        chosen = [[*row, end_tokens(config)[0]] for row in rows[number::count]]
+        totals = target_log_probs(model, inputs, chosen).tolist()
+        scored = [
+            ScoredIds(ids[:-1], total / len(ids) ** penalty, total) for ids, total in zip(chosen, totals, strict=True)
+        ]
+        found = [[*others, one] for others, one in zip(found or [[] for _ in scored], scored, strict=True)]
+    return found
 
 
 class SentenceLengthLimit(LogitsProcessor):

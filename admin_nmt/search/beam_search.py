@@ -9,6 +9,7 @@ that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -128,6 +129,21 @@ def _doubled(buffer: Tensor, used: int, needed: int) -> Tensor:
     return larger
 
 
+@dataclass(frozen=True)
+class ScoredIds:
+    """A translation as the search found it.
+
+    Attributes:
+        ids: target tokens without end of sentence.
+        score: log_prob / (tokens + 1)^length_penalty, which the search ranks by; the end of sentence counts as a token.
+        log_prob: natural logarithm of its probability, end of sentence included.
+    """
+
+    ids: list[int]
+    score: float
+    log_prob: float
+
+
 class Hypotheses:
     """What the search knows about the sentences that are still in the batch.
 
@@ -135,7 +151,8 @@ class Hypotheses:
         tokens: those of every hypothesis so far, [B, K, t]; K is 1 before the first token.
         scores: their log-probabilities, [B, K].
         mask: 0 where a hypothesis sees a position of its sentence's row, else −∞, [B, K, positions].
-        best: score of the best ended hypothesis, over length^length_penalty, [B].
+        best: scores of the `nbest` best ended hypotheses, best first, −∞ where there are fewer, [B, nbest].
+        best_tokens: theirs, with the end of sentence, [B, nbest, the largest limit + 1].
         ended: number of ended hypotheses, [B].
         finite: whether the model's probabilities have been numbers so far.
     """
@@ -147,10 +164,10 @@ class Hypotheses:
         self.tokens = torch.empty(count, 1, 0, dtype=torch.long, device=device)
         self.scores = torch.zeros(count, 1, device=device)
         self.mask = torch.zeros(count, 1, 1, device=device)
-        self.best = torch.full((count,), -torch.inf, device=device)
+        self.best = torch.full((count, settings.nbest), -torch.inf, device=device)
         self.ended = torch.zeros(count, dtype=torch.long, device=device)
-        self.outputs: list[list[int]] = [[] for _ in limits]
-        self.best_tokens = torch.full((count, int(limits.max()) + 1), settings.eos[0], device=device)
+        self.outputs: list[list[ScoredIds]] = [[] for _ in limits]
+        self.best_tokens = torch.full((count, settings.nbest, int(limits.max()) + 1), settings.eos[0], device=device)
         self.eos = torch.tensor(settings.eos, device=device)
         self.finite = torch.tensor(True, device=device)
 
@@ -172,42 +189,58 @@ class Hypotheses:
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
-        length, (count, beams), settings = self.tokens.shape[2], self.scores.shape, self.settings
         normaliser = logits.logsumexp(-1, keepdim=True)
         self.finite &= normaliser.isfinite().all()
+        self._restrict(logits)
+        width = min(self.settings.candidates, logits.shape[1])
+        values, tokens = logits.topk(width)
+        totals = (values - normaliser + self.scores.view(-1, 1)).view(len(self.scores), -1)
+        totals, chosen = totals.topk(min(self.settings.candidates, totals.shape[1]))
+        return totals, chosen // width, tokens.view(len(totals), -1).gather(1, chosen)
+
+    def _restrict(self, logits: Tensor) -> None:
+        """Give −∞ to the tokens that may not come next, in `logits` [B·K, V]."""
+        length, settings = self.tokens.shape[2], self.settings
         ends = logits[:, settings.eos]
         logits[:, settings.suppressed] = -torch.inf
         if length < settings.min_new_tokens:
             logits[:, settings.eos] = -torch.inf
-        full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
+        full = (self.limits <= length).repeat_interleave(self.scores.shape[1]).nonzero().flatten()
         if len(full):
             logits[full] = -torch.inf
             logits[full[:, None], self.eos] = ends[full]
-        width = min(settings.candidates, logits.shape[1])
-        values, tokens = logits.topk(width)
-        totals = (values - normaliser + self.scores.view(-1, 1)).view(count, -1)
-        totals, chosen = totals.topk(min(settings.candidates, totals.shape[1]))
-        return totals, chosen // width, tokens.view(count, -1).gather(1, chosen)
 
     def _take_ended(self, totals: Tensor, origin: Tensor, is_end: Tensor) -> None:
         """Count the hypotheses among the K best candidates that end here, and remember the best."""
         length = self.tokens.shape[2]
         scores = totals.masked_fill(~is_end, -torch.inf) / (length + 1) ** self.settings.length_penalty
-        best, index = scores.max(1)
-        better = ((best > self.best) & ~self.done).nonzero().flatten()
-        self.best[better] = best[better]
-        self.best_tokens[better, :length] = self.tokens[better, origin[better, index[better]]]
-        self.best_tokens[better, length] = self.eos[0]
-        self.ended += is_end.sum(1)
+        better = ((scores > self.best[:, -1:]).any(1) & ~self.done).nonzero().flatten()
+        if len(better):
+            shape = (len(better), scores.shape[1], self.best_tokens.shape[2])
+            tokens = self.best_tokens.new_full(shape, self.settings.eos[0])
+            tokens[:, :, :length] = _rows(self.tokens[better], origin[better, : scores.shape[1]])
+            ranked, order = torch.cat([self.best[better], scores[better]], 1).sort(dim=1, descending=True, stable=True)
+            self.best[better] = ranked[:, : self.settings.nbest]
+            tokens = torch.cat([self.best_tokens[better], tokens], 1)
+            self.best_tokens[better] = _rows(tokens, order[:, : self.settings.nbest])
+        self.ended += (scores > -torch.inf).sum(1)
 
     def leave(self, done: Tensor) -> Tensor:
         """Write down the outputs of the sentences that are `done`, [B], and go on without them; returns the others."""
-        for sentence, tokens in zip(self.sentences[done].tolist(), self.best_tokens[done].tolist(), strict=True):
-            self.outputs[sentence] = tokens[: tokens.index(self.settings.eos[0])]
+        rows = zip(
+            self.sentences[done].tolist(), self.best[done].tolist(), self.best_tokens[done].tolist(), strict=True
+        )
+        for sentence, scores, tokens in rows:
+            found = [self._output(score, ids) for score, ids in zip(scores, tokens, strict=True)]
+            self.outputs[sentence] = [found[0], *(other for other in found[1:] if other.score > -torch.inf)]
         kept = (~done).nonzero().flatten()
         for name in ("sentences", "limits", "tokens", "scores", "mask", "best", "ended", "best_tokens"):
             setattr(self, name, getattr(self, name)[kept])
         return kept
+
+    def _output(self, score: float, tokens: list[int]) -> ScoredIds:
+        ids = tokens[: tokens.index(self.settings.eos[0])]
+        return ScoredIds(ids, score, score * (len(ids) + 1) ** self.settings.length_penalty)
 
 
 def _rows(x: Tensor, origin: Tensor) -> Tensor:
@@ -222,7 +255,7 @@ def beam_search(
     limits: Tensor,
     settings: SearchSettings,
     search: Hypotheses | None = None,
-) -> list[list[int]]:
+) -> list[list[ScoredIds]]:
     """Translates a batch with exactly the result of `generate` under `early_stopping=True`.
 
     Args:
@@ -232,7 +265,8 @@ def beam_search(
         search: what continues the hypotheses, if not beam search.
 
     Returns:
-        Target ids of each sentence, without end of sentence.
+        The `settings.nbest` best hypotheses of each sentence that ended, best first: at least one, and fewer where
+        the vocabulary has no more.
 
     Raises:
         ValueError: the model's probabilities are no numbers.

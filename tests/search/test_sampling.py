@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.decoding.generation import generate_ids
-from admin_nmt.decoding.sampling import Sampling
-from admin_nmt.decoding.search_settings import LENGTH_FACTOR, LENGTH_OFFSET
+from admin_nmt.search.generation import generate_ids
+from admin_nmt.search.sampling import Sampling
+from admin_nmt.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET
 
 VOCABULARY = 12
 PAD, EOS = VOCABULARY - 1, 0

@@ -32,6 +32,7 @@ class SearchSettings:
     start: int
     eos: list[int]
     suppressed: list[int]
+    nbest: int = 1
 
     @property
     def candidates(self) -> int:
@@ -39,18 +40,20 @@ class SearchSettings:
         return max(2, 1 + len(self.eos)) * self.num_beams
 
 
-def generation_config(default: GenerationConfig, pad_token_id: int, options: dict[str, Any]) -> GenerationConfig:
+def generation_config(
+    default: GenerationConfig, pad_token_id: int, options: dict[str, Any], nbest: int = 1
+) -> GenerationConfig:
     """The model's `default` with `options`, searching as fairseq does where they do not say otherwise.
 
     Raises:
-        ValueError: the length penalty is not finite.
+        ValueError: the length penalty is not finite, or more hypotheses are to be returned than a beam has.
     """
     config = copy.deepcopy(default)
     config.update(
         min_new_tokens=1,
         suppress_tokens=[pad_token_id],
         use_cache=True,
-        num_return_sequences=1,
+        num_return_sequences=nbest,
         return_dict_in_generate=False,
         max_length=None,
     )
@@ -58,7 +61,10 @@ def generation_config(default: GenerationConfig, pad_token_id: int, options: dic
     config.update(**given)
     if not math.isfinite(1.0 if config.length_penalty is None else config.length_penalty):
         raise ValueError(f"length_penalty is {config.length_penalty}; give a finite number")
-    if (config.num_beams or 1) > 1:
+    beams = config.num_beams or 1
+    if nbest < 1 or nbest > beams:
+        raise ValueError(f"nbest is {nbest}, but num_beams is {beams}; give 1 to {beams}, or more beams")
+    if beams > 1:
         config.early_stopping = given.get("early_stopping", True)
     return config
 
@@ -70,8 +76,6 @@ def unknown_setting(config: GenerationConfig) -> str | None:
         return others[0]
     if (config.num_beams or 1) > 1 and config.early_stopping is not True:
         return "early_stopping"
-    if config.num_return_sequences != 1:
-        return "num_return_sequences"
     if any(len(words) > 1 for words in config.bad_words_ids or []):
         return "bad_words_ids"
     return None if config.forced_eos_token_id in (None, *end_tokens(config)) else "forced_eos_token_id"
@@ -95,6 +99,7 @@ def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) ->
         start=model_config.decoder_start_token_id if start is None else start,
         eos=end_tokens(config),
         suppressed=sorted({*(config.suppress_tokens or []), *banned}),
+        nbest=config.num_return_sequences or 1,
     )
 
 
