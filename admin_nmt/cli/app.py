@@ -21,6 +21,7 @@ from ..user_errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
 from .benchmark_commands import benchmark
 from .options import WithOverrides
+from .translate_command import translate
 
 
 def tell(message: str) -> None:
@@ -81,7 +82,7 @@ ON_RECIPES: list[Callable[..., None]] = [
 ]
 OTHERS: list[Callable[..., None]] = [
     run_commands.recipe,
-    decoding_commands.translate,
+    translate,
     decoding_commands.score,
     decoding_commands.evaluate,
     decoding_commands.synthesize,
