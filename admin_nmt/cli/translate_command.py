@@ -42,6 +42,9 @@ def translate(
     backend: Backend = "torch",
     compute_type: ComputeType = None,
     device: Device = None,
+    hide: Annotated[
+        bool, typer.Option("--quiet", help="No warning about sentences unlike the model's training text.")
+    ] = False,
 ) -> None:
     """Translate a file, stdin or one sentence.
 

@@ -1,7 +1,7 @@
 """Translates text with a saved model."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..search.beam_search import ScoredIds
 from ..search.generation import search_ids
 from ..tokenization.pieces import piece_texts
 from .ctranslate2_backend import CTranslate2Model
+from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,11 @@ class Translator:
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
+
+    Attributes:
+        usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
+        report: is told after a search which sentences score far below `usual`, and how many were searched; by default a
+            warning in the log.
     """
 
     def __init__(
@@ -80,6 +86,8 @@ class Translator:
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
         self.options = options
+        self.usual: UsualScores | None = None
+        self.report: Callable[[Sequence[str], int], None] = log_unusual
 
     @classmethod
     def from_pretrained(
@@ -107,7 +115,9 @@ class Translator:
         folder = local_folder(path_or_repo)
         source, target = check_tokenizers(folder, read_config(folder))
         model = _load(folder, backend, device, compute_type)
-        return cls(model, source, target, **kwargs)
+        translator = cls(model, source, target, **kwargs)
+        translator.usual = UsualScores.load(folder)
+        return translator
 
     @property
     def device(self) -> torch.device:
@@ -161,6 +171,10 @@ class Translator:
             outputs = self.search_ids(ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
             for index, rows, source in zip(indices, outputs, ids, strict=True):
                 found[index] = rows, source
+            if self.usual is not None and options.get("sampling") is None and not options.get("do_sample"):
+                usual = self.usual
+                low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
+                self.report(low, len(indices))
         return found
 
     def _detokenised(self, rows: list[ScoredIds], source: list[int]) -> list[Translation]:
