@@ -7,7 +7,6 @@ that SIGTERM asked to stop has written its checkpoint.
 The commands import the library when they run, so that help and usage errors come at once.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typer.core import TyperGroup
 from ..user_errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
 from .benchmark_commands import benchmark
-from .options import WithOverrides
+from .options import WithOverrides, quiet_imports
 from .translate_command import translate
 
 
@@ -69,9 +68,7 @@ def settings(show_version: Annotated[bool, typer.Option("--version", help="Print
     if show_version:
         print(version("admin_nmt"))
         raise typer.Exit()
-    # transformers imports torchao wherever it is installed, and that warns of kernels for other processors.
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    quiet_imports()
 
 
 ON_RECIPES: list[Callable[..., None]] = [

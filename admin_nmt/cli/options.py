@@ -3,6 +3,7 @@
 A wrong option must be refused at once: nothing here loads torch, transformers or datasets before a command runs.
 """
 
+import logging
 import math
 import os
 import re
@@ -134,8 +135,15 @@ Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What run
 ComputeType = Annotated[str | None, typer.Option(help="For CTranslate2: int8, float16, …; by default float32.")]
 
 
+def quiet_imports() -> None:
+    """transformers imports torchao wherever it is installed, and that warns of kernels for other processors."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 def quiet() -> None:
     """Leave progress to the commands' own bars, and warnings that are none of the user's business unsaid."""
+    quiet_imports()
     import transformers
     from datasets import disable_progress_bars
 

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ..files import write_text_whole
+from .worker_processes import Parts
 
 PARTIAL, RECORD, LOCK = ".partial", ".partial.json", ".partial.lock"
 
@@ -32,7 +33,7 @@ def one_line(translation: str) -> str:
 
 
 def translate_file(
-    translate: Callable[[list[str]], Sequence[str]],
+    in_order: Callable[[Iterator[list[str]]], Parts],
     lines: Iterable[str],
     output: "PartialFile",
     *,
@@ -42,7 +43,8 @@ def translate_file(
     """Translate lines into a file, in chunks that are kept once they are written; see [`PartialFile`].
 
     Args:
-        translate: gives one translation for each sentence of a list.
+        in_order: gives each list of lines with what is written for them: [`one_after_the_other`], or
+            [`WorkerProcesses`].
         lines: source sentences, those that are finished already included.
         output: an open file; at the end it takes its final name.
         chunk_size: lines that are translated together.
@@ -56,8 +58,8 @@ def translate_file(
     lines = iter(lines)
     output.skip_finished(lines)
     with tqdm(desc="lines", unit="line", initial=output.lines, leave=False, disable=not progress) as bar:
-        for chunk in chunks(lines, chunk_size):
-            output.append(chunk, translate(chunk))
+        for chunk, written in in_order(chunks(lines, chunk_size)):
+            output.append(chunk, written)
             bar.update(len(chunk))
     output.finish()
 
@@ -171,9 +173,13 @@ class PartialFile:
     def _count(self, line: str) -> None:
         self.digest.update(line.encode() + b"\n")
 
-    def append(self, sources: Sequence[str], translations: Sequence[str]) -> None:
-        """Write a chunk and record that it is finished."""
-        data = "".join(f"{one_line(line)}\n" for line in translations).encode()
+    def append(self, sources: Sequence[str], written: Sequence[str]) -> None:
+        """Write a chunk and record that it is finished.
+
+        Args:
+            written: for each source its line, or several lines that belong to it.
+        """
+        data = "".join(f"{lines}\n" for lines in written).encode()
         self.file.write(data)
         self.file.flush()
         os.fsync(self.file.fileno())

@@ -16,8 +16,9 @@ from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
 from ..data.parallel_text import PAIR, read_lines
 from ..distributed import gather_objects, rank_and_size
-from .file_translation import PartialFile, translate_file
+from .file_translation import PartialFile, one_line, translate_file
 from .translator import Translator
+from .worker_processes import one_after_the_other
 
 Side = Literal["source", "target"]
 
@@ -36,7 +37,7 @@ def translate_whole(translator: Translator, lines: Sequence[str]) -> list[str]:
     rows = translator.tokenizer(list(lines), truncation=False, verbose=False)["input_ids"]
     fits = [len(row) <= longest for row in rows]
     translations = iter(translator.translate([line for line, fit in zip(lines, fits, strict=True) if fit]))
-    return [next(translations) if fit else CUT for fit in fits]
+    return [one_line(next(translations)) if fit else CUT for fit in fits]
 
 
 class SyntheticFile(PartialFile):
@@ -197,5 +198,6 @@ def synthesize(
     with file or nullcontext():
         (finished, *_) = gather_objects(file.lines if file else 0)
         writer: Any = file or NoFile(finished)
-        translate_file(load(), read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
+        in_order = one_after_the_other(load())
+        translate_file(in_order, read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
     return file.counts if file else {}

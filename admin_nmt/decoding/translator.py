@@ -192,7 +192,8 @@ class Translator:
         rows = self.tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
         too_long = sum(len(row) > longest for row in rows)
         if too_long:
-            logger.warning("cut %d of %d sentences to the model's %d tokens", too_long, len(rows), longest)
+            hint = "; a line of several sentences is translated whole with --split-sentences"
+            logger.warning("cut %d of %d sentences to the model's %d tokens" + hint, too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
 
 
