@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 CACHE = Path(constants.HF_HOME) / "admin_nmt" / "ctranslate2"
 STOCK_TYPES = ("marian", "pegasus")
+# Arguments of `search_ids` without a counterpart here, and what a user calls them.
+REFUSED = {"sampling": "sampling", "prefixes": "target prefix", "processors": "forbidden text"}
 NO_PENALTY = 1e-9  # length to this power is 1 in float32, but with 0 CTranslate2 would stop by another rule
 
 
@@ -100,6 +102,9 @@ class CTranslate2Model:
         Raises:
             ValueError: an option has no counterpart in CTranslate2.
         """
+        for name, what in REFUSED.items():
+            if options.get(name):
+                raise ValueError(f"{what}: CTranslate2 cannot search with this setting; leave it out, or use torch")
         pad = self.config.pad_token_id
         config = generation_config(self.generation_config, pad, options, nbest)
         settings = search_settings(config, self.config)
@@ -169,6 +174,8 @@ def _impossible(settings: SearchSettings, config: PreTrainedConfig) -> str | Non
         return "eos_token_id"
     if settings.start != config.decoder_start_token_id:
         return "decoder_start_token_id"
+    if settings.processors:
+        return "bad_words_ids"
     return None if settings.suppressed == [config.pad_token_id] else "suppress_tokens"
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -13,13 +13,25 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
 from ..search.beam_search import ScoredIds
+from ..search.constraints import ForbiddenTexts
+from ..search.ensemble import Ensemble
+from ..search.forced_decoding import attention_to_source
 from ..search.generation import search_ids
-from ..tokenization.pieces import piece_texts
+from ..tokenization.pieces import (
+    capitalised_too,
+    piece_texts,
+    same_ids,
+    spellings,
+    spelt_words,
+    word_numbers,
+    words_go_on,
+)
 from .ctranslate2_backend import CTranslate2Model
 from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
+LOWERING = ("sampling", "do_sample", "prefixes", "processors")  # options that find what is not the likeliest
 PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
 
 
@@ -43,7 +55,31 @@ class Translation:
     source_tokens: list[str]
     attention: np.ndarray | None = None
 
+    def alignment(self) -> list[tuple[int, int]]:
+        """Pairs (source word, target word), counted from 0: where each word of the translation looks most.
 
+        A word is what spaces separate or, where the tokenizer prepares text with Moses, one of Moses' tokens. The
+        attention of its tokens is averaged, and that to the tokens of a source word is added up.
+
+        Raises:
+            ValueError: the translation came without attention.
+        """
+        if self.attention is None:
+            raise ValueError("this translation has no attention to align by; ask for it with alignment_layer=-2")
+        rows, columns = (_membership(tokens) for tokens in (self.tokens, self.source_tokens))
+        if not len(columns):
+            return []
+        best = (rows @ self.attention @ columns.T).argmax(1)
+        return sorted((int(source), target) for target, source in enumerate(best))
+
+
+def _membership(tokens: list[str]) -> np.ndarray:
+    """1 where a token is of a word, [words, tokens]."""
+    numbers = [-1 if number is None else number for number in word_numbers(tokens)]
+    return (np.array(numbers)[None] == np.arange(max(numbers, default=-1) + 1)[:, None]).astype(np.float32)
+
+
+Detokenised = list[tuple[Translation, list[int]]]  # the translations of a sentence, with the ids of each
 NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
@@ -58,7 +94,7 @@ class Translator:
 
     Args:
         model: any translation model with Marian's field names in its configuration, which is put into evaluation mode,
-            or one that CTranslate2 runs.
+            several of them as an ensemble, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
@@ -71,7 +107,7 @@ class Translator:
 
     def __init__(
         self,
-        model: PreTrainedModel | CTranslate2Model,
+        model: PreTrainedModel | Ensemble | CTranslate2Model,
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
@@ -92,7 +128,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path_or_repo: str | Path,
+        path_or_repo: str | Path | Sequence[str | Path],
         *,
         backend: str = "torch",
         device: str | torch.device | None = None,
@@ -102,6 +138,7 @@ class Translator:
         """Loads a model trained here, or its stock export, from a folder or a Hub repository.
 
         Args:
+            path_or_repo: the model, or several, which translate as an ensemble.
             backend: what runs the model, "torch" or "ctranslate2". For CTranslate2 it is converted at the first call
                 (one that was trained here is folded and exported before) and found in the cache from then on.
             device: where to run; by default a GPU if there is one.
@@ -109,14 +146,18 @@ class Translator:
             kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it.
+            ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it; or
+                the models of an ensemble have other vocabularies.
             ImportError: the backend is not installed.
         """
-        folder = local_folder(path_or_repo)
-        source, target = check_tokenizers(folder, read_config(folder))
-        model = _load(folder, backend, device, compute_type)
-        translator = cls(model, source, target, **kwargs)
-        translator.usual = UsualScores.load(folder)
+        several = [path_or_repo] if isinstance(path_or_repo, str | Path) else path_or_repo
+        folders = [local_folder(path) for path in several]
+        source, target = _common_tokenizers(folders)
+        if len(folders) > 1 and backend != "torch":
+            raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
+        models = [_load(folder, backend, device, compute_type) for folder in folders]
+        translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
         return translator
 
     @property
@@ -132,18 +173,26 @@ class Translator:
 
         Args:
             progress: show a progress bar.
-            options: settings of `generate` for this call.
+            options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
+                which its translation begins, whose last word may go on; `forbidden`, words and phrases that no
+                translation contains; and `sampling`, a `Sampling` to draw with instead of searching.
 
         Raises:
             TypeError: `sentences` is a single string, or one of them is no string.
-            ValueError: one holds half a surrogate pair.
+            ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
         found = self._search(_checked(sentences), progress=progress, **options)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
     def translations(
-        self, sentences: Iterable[str], *, nbest: int = 1, progress: bool = False, **options: Any
+        self,
+        sentences: Iterable[str],
+        *,
+        nbest: int = 1,
+        alignment_layer: int | None = None,
+        progress: bool = False,
+        **options: Any,
     ) -> list[list[Translation]]:
         """The best translations of each sentence with their scores, best first.
 
@@ -151,40 +200,91 @@ class Translator:
         There is always one: a blank sentence has an empty one.
 
         Args:
-            nbest: most translations of a sentence, at most `num_beams`.
+            nbest: most translations of a sentence, at most `num_beams`; with `sampling`, so many are drawn.
+            alignment_layer: the decoder layer whose attention they come with, 0 for the first, -1 for the last.
             progress: show a progress bar.
-            options: settings of `generate` for this call.
+            options: as of `translate`.
 
         Raises:
-            TypeError: `sentences` is a single string, or one of them is no string.
-            ValueError: one holds half a surrogate pair, or `nbest` is more than `num_beams`.
+            TypeError, ValueError: as of `translate`; or `nbest` is more than `num_beams`, or there is no such layer.
         """
+        if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
+            raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
         found = self._search(_checked(sentences), nbest=nbest, progress=progress, **options)
-        return [self._detokenised(rows, source) if rows else [NOTHING] for rows, source in found]
+        results = [self._detokenised(rows, source) for rows, source in found]
+        if alignment_layer is not None:
+            results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
+        return [[translation for translation, _ in rows] for rows in results]
 
-    def _search(self, sentences: list[str], progress: bool, **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
+    def _with_attention(
+        self, results: list["Detokenised"], sources: list[list[int]], layer: int, progress: bool
+    ) -> list["Detokenised"]:
+        """The same with the attention of a layer to each source, of these ids; a blank sentence's is empty."""
+        model: Any = self.model
+        pairs = [(source, ids) for rows, source in zip(results, sources, strict=True) for _, ids in rows if source]
+        options: dict[str, Any] = {"max_tokens": self.max_tokens, "progress": progress}
+        found = attention_to_source(model, [pair[0] for pair in pairs], [pair[1] for pair in pairs], layer, **options)
+        weights = iter(found)
+        return [
+            [(replace(one, attention=next(weights)[:, :-1] if source else np.zeros((0, 0))), ids) for one, ids in rows]
+            for rows, source in zip(results, sources, strict=True)
+        ]
+
+    def _search(
+        self,
+        sentences: list[str],
+        *,
+        target_prefixes: Sequence[str] | None = None,
+        forbidden: Sequence[str] = (),
+        **options: Any,
+    ) -> list[tuple[list[ScoredIds], list[int]]]:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        if target_prefixes is not None and len(target_prefixes) != len(sentences):
+            raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
         indices = [index for index, sentence in enumerate(sentences) if sentence.strip()]
-        if indices:
-            ids = self._encode([sentences[index] for index in indices])
-            outputs = self.search_ids(ids, max_tokens=self.max_tokens, progress=progress, **self.options | options)
-            for index, rows, source in zip(indices, outputs, ids, strict=True):
-                found[index] = rows, source
-            if self.usual is not None and options.get("sampling") is None and not options.get("do_sample"):
-                usual = self.usual
-                low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
-                self.report(low, len(indices))
+        if not indices:
+            return found
+        ids = self._encode([sentences[index] for index in indices])
+        if target_prefixes is not None:
+            options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
+        if forbidden:
+            options["processors"] = [self._ban(forbidden)]
+        options = self.options | options
+        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
+        for index, rows, source in zip(indices, outputs, ids, strict=True):
+            found[index] = rows, source
+        if self.usual is not None and not any(map(options.get, LOWERING)):
+            usual = self.usual
+            low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
+            self.report(low, len(indices))
         return found
 
-    def _detokenised(self, rows: list[ScoredIds], source: list[int]) -> list[Translation]:
+    def _prefix(self, text: str) -> list[int]:
+        text = text.strip()
+        return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"] if text else []
+
+    def _ban(self, texts: Sequence[str]) -> ForbiddenTexts:
+        for text in texts:
+            if not text.strip():
+                raise ValueError("a forbidden text is blank; give a word or a phrase")
+        forms = [form for text in texts for form in capitalised_too(text)]
+        spelt = [one for form in forms for one in spelt_words(self.target_tokenizer, form)]
+        pieces = spellings(self.target_tokenizer, range(len(self.target_tokenizer)))
+        return ForbiddenTexts(spelt, pieces, words_go_on(self.target_tokenizer))
+
+    def _detokenised(self, rows: list[ScoredIds], source: list[int]) -> "Detokenised":
+        """What was found for a sentence; of those with the same text, the best one."""
+        if not rows:
+            return [(NOTHING, [])]
         texts = self.target_tokenizer.batch_decode([row.ids for row in rows], **PLAIN)
         source_tokens = piece_texts(self.tokenizer, source[:-1])
-        different: dict[str, Translation] = {}
+        different: Detokenised = []
         for text, row in zip(texts, rows, strict=True):
-            tokens = piece_texts(self.target_tokenizer, row.ids)
-            different.setdefault(text, Translation(text, row.score, row.log_prob, tokens, source_tokens))
-        return list(different.values())
+            if text not in [one.text for one, _ in different]:
+                tokens = piece_texts(self.target_tokenizer, row.ids)
+                different.append((Translation(text, row.score, row.log_prob, tokens, source_tokens), row.ids))
+        return different
 
     def _encode(self, sentences: list[str]) -> list[list[int]]:
         """Ids of each sentence with the end-of-sentence token last, cut to the model's positions."""
@@ -210,6 +310,16 @@ def _checked(sentences: Iterable[str]) -> list[str]:
         except UnicodeEncodeError as error:
             raise ValueError(f"sentence {number}, {sentence!a}, holds half a surrogate pair") from error
     return sentences
+
+
+def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    """Of the source and the target, which all models share."""
+    first, *others = [check_tokenizers(folder, read_config(folder)) for folder in folders]
+    for folder, pair in zip(folders[1:], others, strict=True):
+        for side, mine, other in zip(("source", "target"), first, pair, strict=True):
+            if not same_ids(mine, other):
+                raise ValueError(f"{folders[0]} and {folder} make no ensemble: their {side} vocabularies differ")
+    return first
 
 
 def _load(

@@ -6,16 +6,18 @@ token to `validation_scores.json`, a file that travels with the model's folder. 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
 from textwrap import shorten
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..files import write_text_whole
 from ..search.beam_search import ScoredIds
+from .worker_processes import Lines, Parts
 
 logger = logging.getLogger(__name__)
 
@@ -61,18 +63,23 @@ def score_per_token(best: ScoredIds) -> float:
     return best.log_prob / (len(best.ids) + 1)
 
 
+@dataclass
 class Unusual:
     """Counts the sentences with unusually low scores among all that were translated, and keeps the first."""
 
-    def __init__(self) -> None:
-        self.total = self.count = 0
-        self.first = ""
+    total: int = 0
+    count: int = 0
+    first: str = ""
 
     def add(self, sentences: Sequence[str], total: int) -> None:
         """Add the unusual ones among `total` sentences."""
-        self.first = self.first or next(iter(sentences), "")
-        self.count += len(sentences)
-        self.total += total
+        self.join(Unusual(total, len(sentences), next(iter(sentences), "")))
+
+    def join(self, later: "Unusual") -> None:
+        """Add those of a later part of the text."""
+        self.first = self.first or later.first
+        self.count += later.count
+        self.total += later.total
 
     def message(self) -> str:
         """One line on all of them."""
@@ -80,6 +87,40 @@ class Unusual:
             f"{self.count} of {self.total} sentences score far below this model's validation text, so they are "
             f"probably unlike what it was trained on and translated wrongly; the first: {shorten(self.first, 80, placeholder='…')}"
         )
+
+
+class Written(list[str]):
+    """What is written for some lines, and the unusual sentences among them; a process can send it to another."""
+
+    def __init__(self, lines: Iterable[str], unusual: Unusual) -> None:
+        super().__init__(lines)
+        self.unusual = unusual
+
+    def __reduce__(self) -> tuple:
+        return Written, (list(self), self.unusual)
+
+
+def noting(translator: Any, write: Callable[[Lines], Iterable[str]]) -> Callable[[Lines], Written]:
+    """What `write` gives for lines, with the unusual sentences that `translator` meets meanwhile."""
+
+    def written(lines: Lines) -> Written:
+        unusual = Unusual()
+        translator.report = unusual.add
+        return Written(write(lines), unusual)
+
+    return written
+
+
+def counting(in_order: Callable[[Iterable[Lines]], Parts], unusual: Unusual) -> Callable[[Iterable[Lines]], Parts]:
+    """Lines with what is written for them, as `in_order` gives them, whose unusual sentences are added up."""
+
+    def parts(chunks: Iterable[Lines]) -> Parts:
+        for lines, written in in_order(chunks):
+            if isinstance(written, Written):
+                unusual.join(written.unusual)
+            yield lines, written
+
+    return parts
 
 
 def log_unusual(sentences: Sequence[str], total: int) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from torch import nn
 from tqdm import tqdm
-from transformers import PreTrainedModel
 
 from ..data.batching import generation_batches
 from ..distributed import gather_objects, rank_and_size
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def batchwise(
-    model: PreTrainedModel,
+    model: nn.Module,
     lengths: Sequence[int],
     compute: Callable[[list[int]], Sequence[T]],
     *,

@@ -6,19 +6,20 @@ of its hypotheses ever took are appended to it, and a mask shows each hypothesis
 that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V tokens of the target vocabulary.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Lock
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .attention_switch import with_attention
+from .constraints import force
+from .ensemble import Ensemble, combined, members
 from .search_settings import SearchSettings
 
 SHARED_ROWS = "shared_rows"
@@ -46,56 +47,6 @@ def shared_rows_attention(
 
 
 ALL_ATTENTION_FUNCTIONS.register(SHARED_ROWS, shared_rows_attention)
-
-# Whether the code that runs is a search's: each thread and each task has its own answer.
-_searching: ContextVar[bool] = ContextVar("searching", default=False)
-_changing_modules = Lock()
-
-
-class ConfigInSearch:
-    """What attention modules have for a configuration while searches run: it names the search's function to them alone.
-
-    The threads of a process share a model, so a search may not change what the attention of the others is.
-    """
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self.config = config
-        self.searches = 0
-
-    @property
-    def _attn_implementation(self) -> str | None:
-        return SHARED_ROWS if _searching.get() else self.config._attn_implementation
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.config, name)
-
-    def __reduce__(self) -> tuple:
-        return ConfigInSearch, (self.config,)
-
-
-@contextmanager
-def shared_row_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Code under `_searching` attends by `shared_rows_attention` in this block; the last to leave cleans up."""
-    modules: list[Any] = [
-        module
-        for module in model.get_decoder().modules()
-        if "config" in vars(module) and not isinstance(module, PreTrainedModel)
-    ]
-    entered = []
-    try:
-        with _changing_modules:
-            for module in modules:
-                if not isinstance(module.config, ConfigInSearch):
-                    module.config = ConfigInSearch(module.config)
-                module.config.searches += 1
-                entered.append(module)
-        yield
-    finally:
-        with _changing_modules:
-            for module in entered:
-                module.config.searches -= 1
-                if not module.config.searches:
-                    module.config = module.config.config
 
 
 class SharedRows(DynamicLayer):
@@ -151,15 +102,17 @@ class Hypotheses:
         tokens: those of every hypothesis so far, [B, K, t]; K is 1 before the first token.
         scores: their log-probabilities, [B, K].
         mask: 0 where a hypothesis sees a position of its sentence's row, else −∞, [B, K, positions].
+        prefixes: what each sentence must begin with, [B, P], as `constraints.padded_prefixes` gives it.
         best: scores of the `nbest` best ended hypotheses, best first, −∞ where there are fewer, [B, nbest].
         best_tokens: theirs, with the end of sentence, [B, nbest, the largest limit + 1].
         ended: number of ended hypotheses, [B].
         finite: whether the model's probabilities have been numbers so far.
     """
 
-    def __init__(self, limits: Tensor, settings: SearchSettings) -> None:
+    def __init__(self, limits: Tensor, settings: SearchSettings, prefixes: Tensor | None = None) -> None:
         self.settings, self.limits = settings, limits
         count, device = len(limits), limits.device
+        self.prefixes = limits.new_empty(count, 0) if prefixes is None else prefixes
         self.sentences = torch.arange(count, device=device)
         self.tokens = torch.empty(count, 1, 0, dtype=torch.long, device=device)
         self.scores = torch.zeros(count, 1, device=device)
@@ -176,9 +129,14 @@ class Hypotheses:
         """Which sentences have K ended hypotheses, or went beyond their limit, [B]."""
         return (self.ended >= self.settings.num_beams) | (self.limits < self.tokens.shape[2])
 
-    def advance(self, logits: Tensor) -> None:
-        """Continue every hypothesis, given its logits [B·K, V], and keep the K best of each sentence."""
-        totals, origin, token = self._candidates(logits.float())
+    def advance(self, logits: Tensor, normaliser: Tensor) -> None:
+        """Continue every hypothesis and keep the K best of each sentence.
+
+        Args:
+            logits: of every hypothesis, [B·K, V], float32; they are overwritten.
+            normaliser: what is to be taken from them, [B·K, 1], to make them log-probabilities.
+        """
+        totals, origin, token = self._candidates(*self._restricted(logits, normaliser))
         is_end = torch.isin(token, self.eos)
         self._take_ended(totals[:, : self.settings.num_beams], origin, is_end[:, : self.settings.num_beams])
         self.scores, chosen = totals.masked_fill(is_end, -torch.inf).topk(self.settings.num_beams)
@@ -187,28 +145,37 @@ class Hypotheses:
         self.tokens = torch.cat([_rows(self.tokens, origin), token[:, :, None]], 2)
         self.mask = torch.cat([_rows(self.mask, origin), own.expand(len(token), -1, -1)], 2)
 
-    def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
-        normaliser = logits.logsumexp(-1, keepdim=True)
+    def _restricted(self, logits: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor]:
+        """Both as `advance` gets them, with −∞ for the tokens that may not come next."""
+        length, settings = self.tokens.shape[2], self.settings
         self.finite &= normaliser.isfinite().all()
-        self._restrict(logits)
+        if settings.processors:  # which read log-probabilities
+            logits, normaliser = logits - normaliser, torch.zeros_like(normaliser)
+        beams = self.scores.shape[1]
+        before = logits[:, settings.eos]
+        prefix = self.prefixes[:, length : length + 1].repeat_interleave(beams, 0).flatten()
+        forced = logits.gather(1, prefix.clamp(min=0)[:, None])[:, 0] if len(prefix) else prefix
+        logits[:, settings.suppressed] = -torch.inf
+        if length < settings.min_new_tokens:
+            logits[:, settings.eos] = -torch.inf
+        if settings.processors:
+            start = self.tokens.new_full((len(logits), 1), settings.start)
+            logits = settings.processors(torch.cat([start, self.tokens.flatten(0, 1)], 1), logits)
+        full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
+        if len(full):
+            logits[full] = -torch.inf
+            logits[full[:, None], self.eos] = before[full]
+        if len(prefix):
+            force(logits, prefix, forced)
+        return logits, normaliser
+
+    def _candidates(self, logits: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
         width = min(self.settings.candidates, logits.shape[1])
         values, tokens = logits.topk(width)
         totals = (values - normaliser + self.scores.view(-1, 1)).view(len(self.scores), -1)
         totals, chosen = totals.topk(min(self.settings.candidates, totals.shape[1]))
         return totals, chosen // width, tokens.view(len(totals), -1).gather(1, chosen)
-
-    def _restrict(self, logits: Tensor) -> None:
-        """Give −∞ to the tokens that may not come next, in `logits` [B·K, V]."""
-        length, settings = self.tokens.shape[2], self.settings
-        ends = logits[:, settings.eos]
-        logits[:, settings.suppressed] = -torch.inf
-        if length < settings.min_new_tokens:
-            logits[:, settings.eos] = -torch.inf
-        full = (self.limits <= length).repeat_interleave(self.scores.shape[1]).nonzero().flatten()
-        if len(full):
-            logits[full] = -torch.inf
-            logits[full[:, None], self.eos] = ends[full]
 
     def _take_ended(self, totals: Tensor, origin: Tensor, is_end: Tensor) -> None:
         """Count the hypotheses among the K best candidates that end here, and remember the best."""
@@ -234,7 +201,7 @@ class Hypotheses:
             found = [self._output(score, ids) for score, ids in zip(scores, tokens, strict=True)]
             self.outputs[sentence] = [found[0], *(other for other in found[1:] if other.score > -torch.inf)]
         kept = (~done).nonzero().flatten()
-        for name in ("sentences", "limits", "tokens", "scores", "mask", "best", "ended", "best_tokens"):
+        for name in ("sentences", "limits", "prefixes", "tokens", "scores", "mask", "best", "ended", "best_tokens"):
             setattr(self, name, getattr(self, name)[kept])
         return kept
 
@@ -250,19 +217,14 @@ def _rows(x: Tensor, origin: Tensor) -> Tensor:
 
 @torch.no_grad()
 def beam_search(
-    model: PreTrainedModel,
-    inputs: dict[str, Tensor],
-    limits: Tensor,
-    settings: SearchSettings,
-    search: Hypotheses | None = None,
+    model: PreTrainedModel | Ensemble, inputs: dict[str, Tensor], search: Hypotheses
 ) -> list[list[ScoredIds]]:
     """Translates a batch with exactly the result of `generate` under `early_stopping=True`.
 
     Args:
-        model: of a class whose attention goes through the attention interface and `EncoderDecoderCache`.
+        model: of a class whose attention goes through the attention interface and `EncoderDecoderCache`, or several.
         inputs: `input_ids` and `attention_mask`, [B, S], on the model's device.
-        limits: most tokens of each translation, [B]; a hypothesis of that many can only end.
-        search: what continues the hypotheses, if not beam search.
+        search: the empty hypotheses, which know the settings; others than `Hypotheses` search in another way.
 
     Returns:
         The `settings.nbest` best hypotheses of each sentence that ended, best first: at least one, and fewer where
@@ -271,41 +233,59 @@ def beam_search(
     Raises:
         ValueError: the model's probabilities are no numbers.
     """
-    encoder: Any = model.get_encoder()
-    states = encoder(**inputs).last_hidden_state
-    search = search or Hypotheses(limits, settings)
-    with shared_row_attention(model):
-        # In a context of its own, which ends with the search even where that fails or is interrupted.
-        copy_context().run(_search, model, states, inputs["attention_mask"], search)
+    search_with: Callable[[], None] = partial(_search, model, [Decoding(one, inputs) for one in members(model)], search)
+    for one in members(model):
+        search_with = partial(with_attention, SHARED_ROWS, one, search_with)
+    search_with()
     return search.outputs
 
 
-def _search(model: PreTrainedModel, states: Tensor, source_mask: Tensor, search: Hypotheses) -> None:
-    """Continues the hypotheses until none is left, given the encoder's `states` [B, S, d] and `source_mask` [B, S]."""
-    _searching.set(True)
-    cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
-    # With four dimensions a mask goes to the attention as it is, whichever function the configuration names.
-    hidden = torch.zeros_like(source_mask, dtype=states.dtype).masked_fill(
-        source_mask == 0, torch.finfo(states.dtype).min
-    )[:, None, None]
-    last = torch.full_like(search.limits, search.settings.start)
-    while len(search.sentences):
-        logits = model(
-            encoder_outputs=(states,),
-            attention_mask=hidden,
-            decoder_input_ids=last.view(-1, 1),
-            decoder_attention_mask=search.mask[:, None].to(states.dtype),
-            past_key_values=cache,
+class Decoding:
+    """One model's part in the search: the encoded sources, and the keys and values of all hypotheses.
+
+    Args:
+        inputs: `input_ids` and `attention_mask`, [B, S].
+    """
+
+    def __init__(self, model: PreTrainedModel, inputs: dict[str, Tensor]) -> None:
+        self.model = model
+        encoder: Any = model.get_encoder()
+        self.states: Tensor = encoder(**inputs).last_hidden_state
+        self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())
+        # With four dimensions a mask goes to the attention as it is, whichever function the configuration names.
+        self.hidden = torch.zeros_like(inputs["attention_mask"], dtype=self.states.dtype).masked_fill(
+            inputs["attention_mask"] == 0, torch.finfo(self.states.dtype).min
+        )[:, None, None]
+
+    def logits(self, last: Tensor, mask: Tensor) -> Tensor:
+        """Of the tokens behind the `last` ones, [B·K, 1], which see what the `mask` [B, K, positions] lets them."""
+        return self.model(
+            encoder_outputs=(self.states,),
+            attention_mask=self.hidden,
+            decoder_input_ids=last,
+            decoder_attention_mask=mask[:, None].to(self.states.dtype),
+            past_key_values=self.cache,
             use_cache=True,
         ).logits[:, -1]
-        search.advance(logits)
+
+    def keep(self, kept: Tensor) -> None:
+        """Go on with these sentences alone."""
+        self.states, self.hidden = self.states[kept], self.hidden[kept]
+        for layer in (*self.cache.self_attention_cache.layers, *self.cache.cross_attention_cache.layers):
+            layer.keys, layer.values = layer.keys[kept], layer.values[kept]
+
+
+def _search(model: PreTrainedModel | Ensemble, decodings: Sequence[Decoding], search: Hypotheses) -> None:
+    """Continues the hypotheses until none is left."""
+    last = torch.full_like(search.limits, search.settings.start)
+    while len(search.sentences):
+        search.advance(*combined([decoding.logits(last.view(-1, 1), search.mask) for decoding in decodings]))
         done = search.done
         if int(done.sum()) * LEAVE >= len(done):
             check_finite(bool(search.finite), model)
             kept = search.leave(done)
-            states, hidden = states[kept], hidden[kept]
-            for layer in (*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers):
-                layer.keys, layer.values = layer.keys[kept], layer.values[kept]
+            for decoding in decodings:
+                decoding.keep(kept)
         last = search.tokens[:, :, -1]
 
 

@@ -12,7 +12,9 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from ..data.batching import Seq2SeqCollator
 from .batchwise import batchwise
-from .beam_search import ScoredIds, beam_search, check_finite
+from .beam_search import Hypotheses, ScoredIds, beam_search, check_finite
+from .constraints import ForcedPrefixes, padded_prefixes
+from .ensemble import Ensemble, members
 from .forced_decoding import target_log_probs
 from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
@@ -21,19 +23,23 @@ from .search_settings import end_tokens, generation_config, length_limits, searc
 SHARED_ROW_MODELS = {"admin", "marian", "pegasus"}
 
 
-def generate_ids(model: PreTrainedModel, sequences: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+def generate_ids(
+    model: PreTrainedModel | Ensemble, sequences: Sequence[Sequence[int]], **options: Any
+) -> list[list[int]]:
     """Target ids of the best translation of each sequence; arguments are those of [`search_ids`]."""
     return [found[0].ids for found in search_ids(model, sequences, **options)]
 
 
 def search_ids(
-    model: PreTrainedModel,
+    model: PreTrainedModel | Ensemble,
     sequences: Sequence[Sequence[int]],
     *,
     nbest: int = 1,
     max_tokens: int = 4096,
     progress: bool = False,
     sampling: Sampling | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    processors: Sequence[LogitsProcessor] = (),
     **options: Any,
 ) -> list[list[ScoredIds]]:
     """Translates token ids, in batches of similar length, as fairseq's beam search does.
@@ -49,6 +55,10 @@ def search_ids(
         max_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
         progress: show a progress bar on the first process.
         sampling: draw the translations, reproducibly, instead of searching for the best.
+        prefixes: ids that the translations of each sequence must begin with; they count in length and score, as in
+            fairseq.
+        processors: change the log-probabilities [rows, V] of the next tokens, given all before, [rows, t], with the
+            decoder start.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) that override the model's
             `generation_config`; None leaves one as it is.
 
@@ -58,79 +68,98 @@ def search_ids(
         ranks them, and scored by the model's own probabilities.
 
     Raises:
-        ValueError: `sampling` comes with a model or a setting that it does not know.
+        ValueError: `sampling` or an ensemble comes with a model or a setting that it does not know, or a prefix is
+            longer than its translation may be.
     """
     if sampling is not None:
         if nbest > 1:
-            return _several_draws(model, sequences, sampling, nbest, max_tokens, progress, options)
+            constraints: dict[str, Any] = {"prefixes": prefixes, "processors": processors}
+            budget = {"max_tokens": max_tokens, "progress": progress}
+            return _several_draws(model, sequences, sampling, nbest, **budget, **constraints, **options)
         options = options | {"num_beams": 1}
     config = generation_config(model.generation_config, model.config.pad_token_id, options, nbest)
+    lengths = [len(sequence) for sequence in sequences]
+    if prefixes is not None:
+        _check_prefixes(prefixes, length_limits(torch.tensor(lengths), config, model.config))
     collate = Seq2SeqCollator(model.config.pad_token_id)
 
     def translate(batch: list[int]) -> list[list[ScoredIds]]:
         inputs = collate([{"input_ids": sequences[index]} for index in batch])
-        return _search_batch(model, inputs, config, sampling)
+        inputs = {name: x.to(model.device) for name, x in inputs.items()}
+        limits = length_limits(inputs["attention_mask"].sum(1), config, model.config)
+        forced = None if prefixes is None else padded_prefixes([prefixes[index] for index in batch], model.device)
+        return _search_batch(model, inputs, limits, config, sampling, forced, processors)
 
-    lengths = [len(sequence) for sequence in sequences]
     return batchwise(
         model, lengths, translate, max_tokens=max_tokens, progress=progress, desc="translating", unit="sentence"
     )
 
 
 def _several_draws(
-    model: PreTrainedModel,
+    model: PreTrainedModel | Ensemble,
     sequences: Sequence[Sequence[int]],
     sampling: Sampling,
     count: int,
-    max_tokens: int,
-    progress: bool,
-    options: dict[str, Any],
+    **options: Any,
 ) -> list[list[ScoredIds]]:
     """So many drawn translations of each sequence, the most probable first."""
-    draws = [
-        search_ids(
-            model,
-            sequences,
-            max_tokens=max_tokens,
-            progress=progress,
-            sampling=replace(sampling, draw=number),
-            **options,
-        )
-        for number in range(count)
-    ]
+    draws = [search_ids(model, sequences, sampling=replace(sampling, draw=i), **options) for i in range(count)]
     return [sorted(chain(*found), key=lambda one: -one.score) for found in zip(*draws, strict=True)]
 
 
+def _check_prefixes(prefixes: Sequence[Sequence[int]], limits: Tensor) -> None:
+    for number, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True), 1):
+        if len(prefix) > limit:
+            raise ValueError(
+                f"the prefix of sentence {number} has {len(prefix)} tokens, but its translation may have {limit}; give "
+                "a shorter one"
+            )
+
+
 def _search_batch(
-    model: PreTrainedModel, inputs: dict[str, Tensor], config: GenerationConfig, sampling: Sampling | None
+    model: PreTrainedModel | Ensemble,
+    inputs: dict[str, Tensor],
+    limits: Tensor,
+    config: GenerationConfig,
+    sampling: Sampling | None,
+    prefixes: Tensor | None,
+    processors: Sequence[LogitsProcessor],
 ) -> list[list[ScoredIds]]:
-    limits = length_limits(inputs["attention_mask"].sum(1), config, model.config).to(model.device)
-    inputs = {name: x.to(model.device) for name, x in inputs.items()}
-    if model.config.model_type in SHARED_ROW_MODELS and unknown_setting(config) is None:
+    others = [one.config.model_type for one in members(model) if one.config.model_type not in SHARED_ROW_MODELS]
+    unknown = f"the model type {others[0]}" if others else unknown_setting(config)
+    if unknown is None:
         settings = search_settings(config, model.config)
-        search = None if sampling is None else samples(inputs, limits, settings, sampling)
-        return beam_search(model, inputs, limits, settings, search)
+        settings.processors.extend(processors)
+        if sampling is not None:
+            return beam_search(model, inputs, samples(inputs, limits, settings, prefixes, sampling))
+        return beam_search(model, inputs, Hypotheses(limits, settings, prefixes))
     if sampling is not None:
-        unknown = unknown_setting(config) or f"the model type {model.config.model_type}"
         raise ValueError(f"sampling: does not work with {unknown}; leave that out, or sample with do_sample=True")
-    return _by_generate(model, inputs, limits, config)
+    if isinstance(model, Ensemble):
+        raise ValueError(f"an ensemble does not work with {unknown}; leave that out, or translate with one model")
+    own: list[LogitsProcessor] = [*processors, SentenceLengthLimit(limits, end_tokens(config))]
+    if prefixes is not None:
+        own.append(ForcedPrefixes(prefixes))
+    return _by_generate(model, inputs, limits, config, LogitsProcessorList(own))
 
 
 def _by_generate(
-    model: PreTrainedModel, inputs: dict[str, Tensor], limits: Tensor, config: GenerationConfig
+    model: PreTrainedModel,
+    inputs: dict[str, Tensor],
+    limits: Tensor,
+    config: GenerationConfig,
+    processors: LogitsProcessorList,
 ) -> list[list[ScoredIds]]:
     """What `generate` finds for a batch, scored by a pass over it."""
-    eos = end_tokens(config)
-    config = copy.copy(config)
+    eos, config = end_tokens(config), copy.copy(config)
     longest = int(limits.max()) + 1
     if model.generation_config.max_new_tokens is None:
         config.max_length, config.max_new_tokens = longest + 1, None  # with the start
     else:  # `generate` fills in what is None from the model's own, and complains where both limits are set
         config.max_new_tokens = longest
     generate: Any = model.generate
-    limit = SentenceLengthLimit(limits, eos)
-    output = generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList([limit]))
-    check_finite(not bool(limit.nan), model)
+    output = generate(**inputs, generation_config=config, logits_processor=processors)
+    check_finite(not any(bool(one.nan) for one in processors if isinstance(one, SentenceLengthLimit)), model)
     ends = {*eos, model.config.pad_token_id}
     rows = [list(takewhile(lambda token: token not in ends, row)) for row in output[:, 1:].tolist()]
     return _scored(model, inputs, rows, config)

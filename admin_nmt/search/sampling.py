@@ -54,19 +54,25 @@ class Samples(Hypotheses):
 
     Args:
         limits: most tokens of each translation, [B]. settings: of the search, whose `num_beams` is 1.
+        prefixes: what each must begin with, [B, P].
         uniforms: u of each token of each sentence, [B, at least the largest limit + 1], float64.
     """
 
-    def __init__(self, limits: Tensor, settings: SearchSettings, uniforms: Tensor, sampling: Sampling) -> None:
-        super().__init__(limits, settings)
+    def __init__(
+        self,
+        limits: Tensor,
+        settings: SearchSettings,
+        prefixes: Tensor | None,
+        uniforms: Tensor,
+        sampling: Sampling,
+    ) -> None:
+        super().__init__(limits, settings, prefixes)
         self.uniforms, self.sampling = uniforms, sampling
 
-    def advance(self, logits: Tensor) -> None:
-        """Continue every hypothesis, given its logits [B, V]."""
-        logits, length, done = logits.float(), self.tokens.shape[2], self.done
-        normaliser = logits.logsumexp(-1, keepdim=True)
-        self.finite &= normaliser.isfinite().all()
-        self._restrict(logits)
+    def advance(self, logits: Tensor, normaliser: Tensor) -> None:
+        """Continue every hypothesis, given its `logits` [B, V] and their `normaliser` [B, 1]."""
+        length, done = self.tokens.shape[2], self.done
+        logits, normaliser = self._restricted(logits, normaliser)
         token = self._draw(logits, length)
         self.scores = self.scores + logits.gather(1, token[:, None]) - normaliser
         is_end = torch.isin(token, self.eos)
@@ -87,9 +93,15 @@ class Samples(Hypotheses):
         return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=logits.shape[1] - 1)  # beyond where it is NaN
 
 
-def samples(inputs: dict[str, Tensor], limits: Tensor, settings: SearchSettings, sampling: Sampling) -> Samples:
+def samples(
+    inputs: dict[str, Tensor],
+    limits: Tensor,
+    settings: SearchSettings,
+    prefixes: Tensor | None,
+    sampling: Sampling,
+) -> Samples:
     """The empty hypotheses of a batch: `input_ids` and `attention_mask`, [B, S], on the device of `limits`, [B]."""
     rows: Any = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].sum(1).tolist(), strict=True)
     count = int(limits.max()) + 1
     uniforms = np.stack([sampling.uniforms(row[:length], count) for row, length in rows])
-    return Samples(limits, settings, torch.from_numpy(uniforms).to(limits.device), sampling)
+    return Samples(limits, settings, prefixes, torch.from_numpy(uniforms).to(limits.device), sampling)

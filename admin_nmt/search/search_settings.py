@@ -2,12 +2,12 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import GenerationConfig, LogitsProcessorList, NoBadWordsLogitsProcessor, PreTrainedConfig
 
 # A translation has at most LENGTH_FACTOR * source length + LENGTH_OFFSET tokens: far more than one ever needs.
 LENGTH_FACTOR = 2
@@ -33,6 +33,7 @@ class SearchSettings:
     eos: list[int]
     suppressed: list[int]
     nbest: int = 1
+    processors: LogitsProcessorList = field(default_factory=LogitsProcessorList)
 
     @property
     def candidates(self) -> int:
@@ -76,8 +77,6 @@ def unknown_setting(config: GenerationConfig) -> str | None:
         return others[0]
     if (config.num_beams or 1) > 1 and config.early_stopping is not True:
         return "early_stopping"
-    if any(len(words) > 1 for words in config.bad_words_ids or []):
-        return "bad_words_ids"
     return None if config.forced_eos_token_id in (None, *end_tokens(config)) else "forced_eos_token_id"
 
 
@@ -90,16 +89,18 @@ def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) ->
     vocabulary = getattr(model_config, "decoder_vocab_size", None) or model_config.vocab_size
     if (config.num_beams or 1) > vocabulary:
         raise ValueError(f"num_beams is {config.num_beams}, but the vocabulary has {vocabulary} tokens; give fewer")
-    start = config.decoder_start_token_id
-    banned = [word for words in config.bad_words_ids or [] for word in words]
+    start, eos = config.decoder_start_token_id, end_tokens(config)
+    banned = [words for words in config.bad_words_ids or [] if words not in ([end] for end in eos)]
+    phrases = [words for words in banned if len(words) > 1]
     return SearchSettings(
         num_beams=config.num_beams or 1,
         length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
         min_new_tokens=config.min_new_tokens or 0,
         start=model_config.decoder_start_token_id if start is None else start,
-        eos=end_tokens(config),
-        suppressed=sorted({*(config.suppress_tokens or []), *banned}),
+        eos=eos,
+        suppressed=sorted({*(config.suppress_tokens or []), *(words[0] for words in banned if len(words) == 1)}),
         nbest=config.num_return_sequences or 1,
+        processors=LogitsProcessorList([NoBadWordsLogitsProcessor(phrases, eos)] if phrases else []),
     )
 
 

@@ -25,6 +25,7 @@ SETTINGS = [
     {"num_beams": 3, "eos_token_id": [0, 5]},
     {"num_beams": 4, "suppress_tokens": [3, VOCABULARY - 1]},
     {"num_beams": 2, "bad_words_ids": [[7], [8]]},
+    {"num_beams": 3, "bad_words_ids": [[n, m] for n in range(2, 20, 2) for m in range(2, 20)] + [[9, 9, 9], [11], [0]]},
 ]
 
 
@@ -101,7 +102,6 @@ def test_two_vocabularies_and_a_decoder_of_another_width_of_heads(tiny_model, so
         {"num_beams": 3, "early_stopping": False},
         {"num_beams": 3, "no_repeat_ngram_size": 2},
         {"do_sample": True, "temperature": 2.0},
-        {"num_beams": 3, "bad_words_ids": [[7, 8]]},
     ],
     ids=str,
 )

@@ -109,7 +109,9 @@ def test_early_stopping_is_the_default_that_a_caller_may_change(model):
 
 def test_leaves_model_and_settings_as_they_were(model, sources, monkeypatch):
     beams, search = [], generation.beam_search
-    monkeypatch.setattr(generation, "beam_search", lambda *args: beams.append(args[3].num_beams) or search(*args))
+    monkeypatch.setattr(
+        generation, "beam_search", lambda *args: beams.append(args[2].settings.num_beams) or search(*args)
+    )
     model.train()
     model.generation_config.num_beams = 3
     before = model.generation_config.to_dict()
