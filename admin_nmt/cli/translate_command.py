@@ -109,6 +109,7 @@ def translate(
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
     load = partial(load_translator, folder, language, progress, max_tokens=max_tokens, **search, **engine)
+    unusual = Unusual()
     with ExitStack() as stack:
         if output is not None:
             settings = {"model": fingerprint(folder)[:16], "split_sentences": language, **search, **engine}
@@ -118,7 +119,7 @@ def translate(
         if not no_warning:
             stack.callback(lambda: unusual.count and say(f"warning: {unusual.message()}"))
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
-        in_order = counting(in_order, unusual := Unusual())
+        in_order = counting(in_order, unusual)
         if output is not None:
             translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
         else:

@@ -84,8 +84,9 @@ class Unusual:
     def message(self) -> str:
         """One line on all of them."""
         return (
-            f"{self.count} of {self.total} sentences score far below this model's validation text, so they are "
-            f"probably unlike what it was trained on and translated wrongly; the first: {shorten(self.first, 80, placeholder='…')}"
+            f"{self.count} of {self.total} sentences score far below this model's validation text: they are probably "
+            "unlike what it was trained on, and translated wrongly; the first: "
+            + shorten(self.first, 80, placeholder="…")
         )
 
 

@@ -10,7 +10,7 @@ from huggingface_hub.utils import validate_repo_id
 # A pickle of the run's arguments, which names paths of the machine and which no model needs.
 NEVER_PUSHED = ("training_args.bin",)
 # What a loader would take for a part of the new model if an earlier one left it.
-REPLACED = ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*")
+REPLACED = ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*", "validation_scores.json")
 
 HINTS = {
     401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
