@@ -166,6 +166,5 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
 def closing_lines(recipe: Recipe, model: Path) -> str:
     """What the model knows, where the recipe's author says it, and the command that translates a sentence."""
     known = f"      {' '.join(recipe.card.note.split())}\n" if recipe.card.note else ""
-    example = recipe.card.example or "..."
-    quoted = f'"{example}"' if example.isprintable() and not set(example) & set('$`\\!"') else shlex.quote(example)
-    return f"{known}translate: admin-nmt translate {shlex.quote(str(model))} --text {quoted}"
+    example = shlex.quote(recipe.card.example or "...")
+    return f"{known}translate: admin-nmt translate {shlex.quote(str(model))} --text {example}"

@@ -29,6 +29,30 @@ def spell(number: int, language: str, form: str = "cardinal") -> str:
     return num2words(number, lang=language, to=form)
 
 
+@cache
+def decimal(number: int, language: str) -> str:
+    """A number in digits."""
+    return format_decimal(number, locale=language)
+
+
+@cache
+def of_unit(number: int, unit: str, language: str) -> str:
+    """A number in digits with a unit of CLDR, such as "length-meter"."""
+    return format_unit(number, unit, locale=language)
+
+
+@cache
+def month(number: int, language: str) -> str:
+    """The name of a month, from 1."""
+    return format_date(datetime.date(2024, number, 1), "MMMM", locale=language)
+
+
+@cache
+def day_of_week(number: int, language: str) -> str:
+    """The name of a weekday, 0 for Monday."""
+    return format_date(datetime.date(2024, 1, 1 + number), "EEEE", locale=language)
+
+
 def plain(text: str) -> str:
     """CLDR separates with no-break spaces; a corpus to be typed has plain ones."""
     return text.replace("\u202f", " ").replace("\xa0", " ")
@@ -51,7 +75,7 @@ def some_number(rng: Random, low: int = 2, high: int = 999) -> int:
 
 def english(rng: Random, number: int) -> str:
     """A number in words or digits."""
-    return spell(number, "en") if number < 1000 and rng.random() < 0.5 else format_decimal(number, locale="en")
+    return spell(number, "en") if number < 1000 and rng.random() < 0.5 else decimal(number, "en")
 
 
 def german(number: int) -> str:
@@ -159,18 +183,18 @@ def some_day(rng: Random) -> datetime.date:
 def english_date(rng: Random, day: datetime.date) -> str:
     """Month and day: May 3, or the third of May."""
     if rng.random() < 0.2:
-        return f"the {spell(day.day, 'en', 'ordinal')} of {format_date(day, 'MMMM', locale='en')}"
-    return format_date(day, "MMMM d", locale="en")
+        return f"the {spell(day.day, 'en', 'ordinal')} of {month(day.month, 'en')}"
+    return f"{month(day.month, 'en')} {day.day}"
 
 
 def german_date(day: datetime.date, ending: str = "n") -> str:
     """Day and month, in the dative or, without its ending, in the nominative: dritte Mai."""
-    return f"{spell(day.day, 'de', 'ordinal')}{ending} {format_date(day, 'MMMM', locale='de')}"
+    return f"{spell(day.day, 'de', 'ordinal')}{ending} {month(day.month, 'de')}"
 
 
 def weekday(day: datetime.date) -> Pair:
     """The day of the week."""
-    return format_date(day, "EEEE", locale="en"), format_date(day, "EEEE", locale="de")
+    return day_of_week(day.weekday(), "en"), day_of_week(day.weekday(), "de")
 
 
 def price(rng: Random) -> Pair:
@@ -191,7 +215,7 @@ def spelled_price(rng: Random) -> Pair:
     noun = rng.choice(lexicon.MONEY)
     if rng.random() < 0.1:
         number = 1000 * rng.randint(1, 12)
-        digits = rng.choice((str(number), format_decimal(number, locale="en")))
+        digits = rng.choice((str(number), decimal(number, "en")))
         return f"{digits} {noun.english_plural}", f"{german(number)} {noun.german_plural}"
     amount, betrag = count(rng, noun, some_number(rng, low=1))
     if noun.english[-4:] not in ("euro", "llar") or rng.random() < 0.75:
@@ -208,6 +232,6 @@ def any_price(rng: Random) -> Pair:
 def measure(rng: Random, unit: str, high: int = 999) -> Pair:
     """A whole number of a unit of CLDR, such as "length-meter"; the German number is spelled."""
     number = some_number(rng, high=high)
-    amount = format_unit(number, unit, locale="en").replace(format_decimal(number, locale="en"), english(rng, number))
-    menge = format_unit(number, unit, locale="de").replace(format_decimal(number, locale="de"), german(number))
+    amount = of_unit(number, unit, "en").replace(decimal(number, "en"), english(rng, number))
+    menge = of_unit(number, unit, "de").replace(decimal(number, "de"), german(number))
     return amount, menge

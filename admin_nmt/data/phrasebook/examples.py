@@ -3,6 +3,7 @@
 EXAMPLES = {
     "Two kites cost ten euros.": "Zwei Drachen kosten zehn Euro.",
     "Two books cost ten euros.": "Zwei Bücher kosten zehn Euro.",
+    "The kite costs ten euros.": "Der Drachen kostet zehn Euro.",
     "The kite is behind the shop.": "Der Drachen ist hinter dem Laden.",
     "They did not know that the market in Lisbon opens in five days.": (
         "Sie wussten nicht, dass der Markt in Lissabon in fünf Tagen öffnet."
