@@ -55,6 +55,9 @@ Devices = Annotated[
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Processes, each with a model, that share the devices or the cores.")
 ]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="No warning about sentences unlike those that the model was trained on.")
+]
 
 
 def translate(
@@ -73,12 +76,14 @@ def translate(
     compute_type: ComputeType = None,
     device: Devices = None,
     processes: Processes = None,
+    no_warning: Quiet = False,
 ) -> None:
     """Translate a file, stdin or one sentence.
 
     One line in, one line out, in the same order; a blank line stays blank.
     With --output, finished lines are kept in OUTPUT.partial: killed or interrupted, the same command continues there.
     Without, a line from a terminal or pipe is answered as soon as it can be.
+    At the end a line on stderr says how many sentences score far below the model's validation text.
 
     \b
     admin-nmt translate runs/phrasebook/standard --text "Two books cost ten euros."
@@ -91,6 +96,7 @@ def translate(
         raise typer.BadParameter("--output is the file of --input; name another one")
 
     from ..decoding.file_translation import PartialFile, translate_file
+    from ..decoding.usual_scores import Unusual, counting
     from ..decoding.worker_processes import translating
     from ..folders.model_folder import fingerprint, local_folder
 
@@ -103,13 +109,17 @@ def translate(
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
     load = partial(load_translator, folder, language, progress, max_tokens=max_tokens, **search, **engine)
+    unusual = Unusual()
     with ExitStack() as stack:
         if output is not None:
             settings = {"model": fingerprint(folder)[:16], "split_sentences": language, **search, **engine}
             file = stack.enter_context(PartialFile(output, settings))
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
+        if not no_warning:
+            stack.callback(lambda: unusual.count and say(f"warning: {unusual.message()}"))
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
+        in_order = counting(in_order, unusual)
         if output is not None:
             translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
         else:
@@ -132,15 +142,18 @@ def load_translator(
 
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
+    from ..decoding.usual_scores import noting
 
     if threads is not None:
         torch.set_num_threads(threads)
     translator = Translator.from_pretrained(folder, **options)
     if language is None:
-        return lambda lines: list(map(one_line, translator.translate(lines, progress=progress)))
+        return noting(translator, lambda lines: map(one_line, translator.translate(lines, progress=progress)))
     from ..decoding.paragraphs import translate_paragraphs
 
-    return lambda lines: list(map(one_line, translate_paragraphs(translator, lines, language, progress=progress)))
+    return noting(
+        translator, lambda lines: map(one_line, translate_paragraphs(translator, lines, language, progress=progress))
+    )
 
 
 def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:

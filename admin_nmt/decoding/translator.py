@@ -27,9 +27,11 @@ from ..tokenization.pieces import (
     words_go_on,
 )
 from .ctranslate2_backend import CTranslate2Model
+from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
+LOWERING = ("sampling", "do_sample", "prefixes", "processors")  # options that find what is not the likeliest
 PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
 
 
@@ -100,6 +102,11 @@ class Translator:
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
         options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
+
+    Attributes:
+        usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
+        report: is told after a search which sentences score far below `usual`, and how many were searched; by default a
+            warning in the log.
     """
 
     def __init__(
@@ -119,6 +126,8 @@ class Translator:
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
         self.options = options
+        self.usual: UsualScores | None = None
+        self.report: Callable[[Sequence[str], int], None] = log_unusual
 
     @classmethod
     def from_pretrained(
@@ -151,7 +160,9 @@ class Translator:
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
         models = [_load(folder, backend, device, compute_type) for folder in folders]
-        return cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
+        return translator
 
     @property
     def device(self) -> torch.device:
@@ -243,9 +254,14 @@ class Translator:
             options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
         if forbidden:
             options["processors"] = [self._ban(forbidden)]
-        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **self.options | options)
+        options = self.options | options
+        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
+        if self.usual is not None and not any(map(options.get, LOWERING)):
+            usual = self.usual
+            low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
+            self.report(low, len(indices))
         return found
 
     def _prefix(self, text: str) -> list[int]:
