@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
+from ..console.training_table import show_table
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
@@ -87,6 +88,7 @@ def run_recipe(recipe: Recipe) -> None:
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())
     introduce(trainer, folder)
+    table = show_table(trainer)
     try:
         train(trainer, folder)
     except DivergedError as error:
@@ -98,6 +100,8 @@ def run_recipe(recipe: Recipe) -> None:
         print_once(f"      {stop}")
         PartialState().wait_for_everyone()  # launchers kill the others when the first process ends
         raise SystemExit(STOPPED) from None
+    finally:
+        table.close()
     finish(trainer, recipe, prepared)
 
 
