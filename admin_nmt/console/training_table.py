@@ -160,7 +160,8 @@ class TrainingTable(TrainerCallback):
             told.append(f"BLEU {number(logs, f'{name}_bleu', '.2f')},")
         told.append(f"in {spoken(logs.get(f'{name}_runtime', 0.0))}")
         best = is_best(args, state, name)
-        rows.add(place(state), " ".join([*told, "* best so far"] if best else told), "bold green" if best else "cyan")
+        text = " ".join([*told, " * best so far"] if best else told)
+        rows.add(place(state), text, "bold green" if best else "cyan")
 
     def seconds_left(self, args: TrainingArguments, state: TrainerState) -> float | None:
         """Of the updates that are left, and the evaluations if one was measured."""
@@ -173,9 +174,9 @@ class TrainingTable(TrainerCallback):
         if seconds is None or update is None:
             return
         if self.pace.evaluation is None:
-            extra = f", and {evaluations:,} evaluations, which are not measured yet" if evaluations else ""
+            extra = f"; evaluations ({evaluations:,} to come) are not measured yet" if evaluations else ""
         else:
-            extra = f", {evaluations:,} evaluations of {spoken(self.pace.evaluation)}"
+            extra = f" and {evaluations:,} × {spoken(self.pace.evaluation)} of evaluation"
         lines.write(f"{INDENT}about {spoken(seconds)} left: {updates:,} updates of {update:.2g} s{extra}", "cyan")
         if seconds > DAY:
             lines.write(f"{INDENT}warning: that is {seconds / DAY:.1f} days; {shorter(args)}", "bold yellow")

@@ -44,7 +44,7 @@ class ReportOmega(TrainerCallback):
             return
         for stack in ("encoder", "decoder"):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
-            shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
+            shown = " ".join(omega if len(omega) <= 9 else [*omega[:4], "…", *omega[-4:]])
             print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
 
 
@@ -144,7 +144,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
     model = trainer.accelerator.unwrap_model(trainer.model)
     results |= {"model": model_facts(model), "omega": omega_facts(model)}
-    print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")
+    print_once(f"      saved: {folder / 'final'}")
     print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
         results["export"] = export(folder / "final", folder / "standard")
