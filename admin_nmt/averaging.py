@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from tqdm import tqdm
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from .console.terminal import progress_bar
 from .distributed import rank_and_size
 
 
@@ -31,11 +31,11 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
         checkpoints = [_open_tensors(Path(folder), stack) for folder in folders]
         for folder, checkpoint in zip(folders, checkpoints, strict=True):
             _check_same_names(folders[0], checkpoints[0], folder, checkpoint)
-        names = tqdm(
+        names = progress_bar(
             checkpoints[0],
             desc=f"averaging {len(folders)} checkpoints",
             unit="tensor",
-            disable=rank_and_size()[0] > 0,
+            shown=rank_and_size()[0] == 0,
         )
         return {
             name: _mean(name, folders, [checkpoint[name].get_tensor(name) for checkpoint in checkpoints])

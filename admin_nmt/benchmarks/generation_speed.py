@@ -6,10 +6,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
+from ..console.terminal import progress_bar
 from ..runs.results import device_name
 from ..search.generation import generate_ids
 from .stopwatch import synchronize
@@ -47,7 +47,7 @@ def measure(test: SpeedTest) -> dict[str, Any]:
     sources[:, -1] = 0
     seconds: dict[tuple[int, int], list[float]] = {shape: [] for shapes_of in shapes.values() for shape in shapes_of}
     for _ in range(test.rounds):
-        for shape in tqdm(seconds, desc="depths", leave=False):
+        for shape in progress_bar(seconds, desc="depths", unit="shape"):
             seconds[shape].append(generation_seconds(new_model(test, *shape).to(device), sources.tolist(), test))
     tokens = test.sentences * LENGTH
     rows = [

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .bundled import bundled, find_file, find_recipe, summary
-from .options import RecipeFile, say
+from .options import RecipeFile, quiet, say
 
 
 def train(ctx: typer.Context, recipe: RecipeFile) -> None:
@@ -28,6 +28,7 @@ def train(ctx: typer.Context, recipe: RecipeFile) -> None:
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
 
+    quiet()
     run_recipe(load_recipe(path, ctx.meta["overrides"], recipe))
 
 
@@ -53,6 +54,7 @@ def prepare(
     from ..runs import preparation
     from ..runs.recipe import load_recipe
 
+    quiet()
     loaded = load_recipe(path, ctx.meta["overrides"], recipe)
     start_processes()
     preparation.prepare(loaded, num_proc or available_cores(), Meter())

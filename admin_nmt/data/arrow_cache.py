@@ -20,8 +20,8 @@ import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.table import MemoryMappedTable, concat_tables
 from filelock import FileLock
-from tqdm import tqdm
 
+from ..console.terminal import progress_bar
 from ..files import whole_file
 from .checksums import add_checksum, all_whole, discard, is_whole
 
@@ -159,7 +159,7 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
         num_proc: worker processes; None for one a core. A single item needs none.
     """
     processes = min(num_proc or available_cores(), len(items))
-    with tqdm(desc=desc, unit=" pairs", unit_scale=True, disable=not items, mininterval=1) as bar:
+    with progress_bar(desc=desc, unit="pairs", unit_scale=True, shown=bool(items), mininterval=1) as bar:
         if processes < 2:
             for item in items:
                 bar.update(job(item))

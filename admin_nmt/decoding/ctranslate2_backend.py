@@ -22,9 +22,9 @@ import torch
 from filelock import FileLock
 from huggingface_hub import constants
 from safetensors import safe_open
-from tqdm import tqdm
 from transformers import PreTrainedConfig
 
+from ..console.terminal import progress_bar
 from ..data.batching import generation_batches
 from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..exporting import export_standard
@@ -114,7 +114,7 @@ class CTranslate2Model:
         lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.long)
         limits = length_limits(lengths, config, self.config).tolist()
         outputs: list[list[ScoredIds]] = [[] for _ in sequences]
-        with tqdm(total=len(sequences), desc="translating", unit="sentence", leave=False, disable=not progress) as bar:
+        with progress_bar(total=len(sequences), desc="translating", unit="sentence", shown=progress) as bar:
             for batch in generation_batches(lengths.numpy(), max_tokens):
                 rows = [[self.pieces[token] for token in sequences[index]] for index in batch]
                 found = self._search(rows, [limits[index] for index in batch], settings)

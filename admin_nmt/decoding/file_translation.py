@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
+from ..console.terminal import progress_bar
 from ..files import write_text_whole
 from .worker_processes import Parts
 
@@ -57,7 +57,7 @@ def translate_file(
         raise ValueError(f"chunk_size is {chunk_size}: give at least 1")
     lines = iter(lines)
     output.skip_finished(lines)
-    with tqdm(desc="lines", unit="line", initial=output.lines, leave=False, disable=not progress) as bar:
+    with progress_bar(desc="lines", unit="line", initial=output.lines, shown=progress) as bar:
         for chunk, written in in_order(chunks(lines, chunk_size)):
             output.append(chunk, written)
             bar.update(len(chunk))

@@ -8,8 +8,8 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
-from tqdm import tqdm
 
+from ..console.terminal import progress_bar
 from .meteor import MeteorMetric
 from .references import References, reference_columns
 from .scores import bleu_of, moses_tokenizer
@@ -71,7 +71,7 @@ class Tests:
 
 def steps(items: Iterable[Item], what: str, progress: bool) -> Iterable[Item]:
     """The items, with a bar on stderr where progress is wanted, but not in a log file."""
-    return tqdm(items, desc=what, leave=False, disable=None if progress else True)
+    return progress_bar(items, desc=what, unit="step", shown=progress)
 
 
 def significance_metrics(language: str | None = None) -> dict[str, Metric]:

@@ -20,10 +20,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
+from ..console.terminal import progress_bar
 from ..figures.curves import legend_above, line_style, save
 from ..figures.depth import Panel, plot_panels
 from ..files import json_text
@@ -224,7 +224,7 @@ def gradient_rows(args: DepthStudy) -> list[Row]:
     with TemporaryDirectory() as folder:
         data, batch = phrasebook_text(args.sentences, VOCABULARY, Path(folder))
         cases = list(product(args.variants, args.gradient_depths, args.seeds))
-        for variant, depth, seed in tqdm(cases, desc="gradients"):
+        for variant, depth, seed in progress_bar(cases, desc="gradients", unit="case"):
             measured = study_gradients(
                 partial(new_model, args, variant, depth),
                 data,
@@ -322,7 +322,7 @@ def write_steps(args: DepthStudy, folder: Path) -> str:
     """Analyse, and leave results.json and the pictures of dependency and growth; returns the table."""
     depths = sorted({*args.depths, args.shown_depth})
     cases = list(product(args.variants, depths, args.seeds))
-    rows = [analyse(args, *case) for case in tqdm(cases, desc="models")]
+    rows = [analyse(args, *case) for case in progress_bar(cases, desc="models", unit="model")]
     facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
     (folder / "results.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
     plot_growth(args, rows, folder / "growth.png")

@@ -16,10 +16,10 @@ from typing import Any, cast
 import torch
 from datasets import Dataset
 from torch import Tensor
-from tqdm import tqdm
 
 from admin_nmt import AdminForConditionalGeneration
 
+from ..console.terminal import progress_bar
 from ..data.batching import Seq2SeqCollator
 from ..figures.curves import COLOURS, MARKERS, literal
 from ..figures.depth import Panel, plot_panels
@@ -184,7 +184,7 @@ def probe_models(folders: Sequence[Path], pairs: Dataset, sentences: int, seed: 
     if min(len(pairs), sentences) < HELD_OUT:
         raise ValueError(f"--sentences: {min(len(pairs), sentences)} sentences; probes need at least {HELD_OUT}")
     found = {}
-    for name, folder in tqdm(list(zip(names(folders), folders, strict=True)), desc="models"):
+    for name, folder in progress_bar(list(zip(names(folders), folders, strict=True)), desc="models", unit="model"):
         model = load_admin_model(folder)
         batches = text_batches(folder, pairs, model, sentences)
         fresh = new_weights(model, batches[0], seed)

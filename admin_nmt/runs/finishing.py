@@ -52,6 +52,9 @@ def average_or_best(
         kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name]))
         if not kind.startswith("average"):
             model.load_state_dict(trained)
+    for name, scores in candidates.items():
+        chosen = " * chosen" if name == kind and len(candidates) > 1 else ""
+        print_once(f"      {name}{told(scores)}{chosen}")
     if trainer.is_world_process_zero():
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
     trainer.accelerator.wait_for_everyone()
@@ -71,6 +74,13 @@ def evaluate(trainer: AdminTrainer) -> dict[str, float]:
     """Scores on the validation set, if there is one."""
     scores = trainer.evaluate() if trainer.eval_dataset is not None else {}
     return {name: scores[name] for name in REPORTED if name in scores}
+
+
+def told(scores: dict[str, float]) -> str:
+    """The scores of an evaluation, for a line about it."""
+    names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}", "eval_chrf": "chrF {:.2f}"}
+    found = [form.format(scores[name]) for name, form in names.items() if name in scores]
+    return f": {', '.join(found)}" if found else ""
 
 
 def merit(scores: dict[str, float]) -> float:
@@ -142,7 +152,7 @@ def test_scores(
             print_once(f"      reference   {reference}")
     sources, distinct = len(set(test["source"][:])), len(set(translations))
     if distinct <= DEGENERATE * sources:
-        print_once(f"warning: {sources:,} sources have {distinct:,} translations: the model hardly reads them")
+        print_once(f"warning: {sources:,} sources have only {distinct:,} translations: the model hardly reads them")
     return {
         "test": scores,
         "test_sentences": len(references),

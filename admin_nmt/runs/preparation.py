@@ -18,7 +18,7 @@ from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
 from ..data.checksums import discard, folder_is_whole, write_checksums
-from ..data.cleaning import CleaningOptions, format_counts
+from ..data.cleaning import CleaningOptions
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
@@ -141,7 +141,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             how = options | vocabulary.cleaning(cleaning)
             training, counts = clean_corpora(training, held_out, cleaning, recipe.languages, **how)
             step.pairs = counts["total"]
-        print_once(format_counts(counts))
+        print_once(_cleaned(counts))
         with watch("vocabulary") as step:
             source, target = vocabulary.tokenizers(training)
             step.pairs = counts["kept"]
@@ -153,8 +153,11 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
-    print_once(f"too many tokens {counts['too many tokens']}; vocabulary {_sizes(recipe, source, target)}")
-    print_once(", ".join(f"{split} {len(part)} pairs" for split, part in data.items()))
+    if counts["too many tokens"]:
+        longest = recipe.data.max_length
+        print_once(f"      left out: {counts['too many tokens']:,} pairs of more than {longest} tokens (data.max_length)")
+    print_once(f"      vocabulary {_sizes(recipe, source, target)}")
+    print_once("      " + ", ".join(f"{split} {len(part):,} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts, more_references)
 
 
@@ -173,6 +176,13 @@ def _with_more_references(evaluation: DatasetDict, more_references: list[list[st
         for number, lines in enumerate(more_references, 1)
     }
     return DatasetDict(evaluation | pairs)
+
+
+def _cleaned(counts: Mapping[str, int]) -> str:
+    """What the cleaning kept, and what it took away, if anything."""
+    removed = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
+    kept = f"      cleaning kept {counts['kept']:,} of {counts['total']:,} pairs"
+    return f"{kept}\n      removed: {', '.join(removed)}" if removed else kept
 
 
 def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:

@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
+from ..console.training_table import show_table
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
@@ -44,7 +45,7 @@ class ReportOmega(TrainerCallback):
             return
         for stack in ("encoder", "decoder"):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
-            shown = " ".join(omega if len(omega) <= 12 else [*omega[:6], "…", *omega[-6:]])
+            shown = " ".join(omega if len(omega) <= 9 else [*omega[:4], "…", *omega[-4:]])
             print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
 
 
@@ -88,6 +89,7 @@ def run_recipe(recipe: Recipe) -> None:
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())
     introduce(trainer, folder)
+    table = show_table(trainer)
     try:
         train(trainer, folder)
     except DivergedError as error:
@@ -99,6 +101,8 @@ def run_recipe(recipe: Recipe) -> None:
         print_once(f"      {stop}")
         PartialState().wait_for_everyone()  # launchers kill the others when the first process ends
         raise SystemExit(STOPPED) from None
+    finally:
+        table.close()
     finish(trainer, recipe, prepared)
 
 
@@ -141,7 +145,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
     model = trainer.accelerator.unwrap_model(trainer.model)
     results |= {"model": model_facts(model), "omega": omega_facts(model)}
-    print_once(f"      {results['chosen']['kind']}: {folder / 'final'}")
+    print_once(f"      saved: {folder / 'final'}")
     print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
         results["export"] = export(folder / "final", folder / "standard")

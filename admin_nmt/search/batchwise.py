@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torch import nn
-from tqdm import tqdm
 
+from ..console.terminal import progress_bar
 from ..data.batching import generation_batches
 from ..distributed import gather_objects, rank_and_size
 from ..modes import evaluation_mode
@@ -34,8 +34,7 @@ def batchwise(
     rank, size = rank_and_size()
     batches = [batch.tolist() for batch in generation_batches(lengths, max_tokens)[rank::size]]
     results: dict[int, T] = {}
-    hidden = not progress or rank > 0
-    bar = tqdm(total=sum(map(len, batches)), desc=desc, unit=unit, leave=False, disable=hidden)
+    bar = progress_bar(total=sum(map(len, batches)), desc=desc, unit=unit, shown=progress and rank == 0)
     with evaluation_mode(model), bar:
         for batch in batches:
             results.update(zip(batch, compute(batch), strict=True))

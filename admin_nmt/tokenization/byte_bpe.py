@@ -17,6 +17,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..console.terminal import progress_bar
 from ..user_errors import refusing_code
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
@@ -59,9 +60,9 @@ def train_tokenizer(
         vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
         special_tokens=[EOS, UNK, *tags],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=True,
+        show_progress=False,  # its bars stay on the screen
     )
-    backend.train_from_iterator(texts, trainer)
+    backend.train_from_iterator(progress_bar(texts, desc="vocabulary", unit="line", unit_scale=True), trainer)
     return _as_fast(_with_special_tokens(backend, tags), tags, max_length)
 
 

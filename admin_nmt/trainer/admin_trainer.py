@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import (
+    EarlyStoppingCallback,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -37,6 +39,7 @@ from .arguments import (
 from .callbacks import (
     BestInFolder,
     LogBeforeSaving,
+    LogsForTrackers,
     ModelFiles,
     SamplerEpoch,
     StopRequest,
@@ -62,12 +65,15 @@ class AdminTrainer(ShardingTrainer):
     Args:
         model: an `AdminForConditionalGeneration`, or a stock translation model such as a folded one, whose loss is then
             computed here: summed, smoothed by `label_smoothing_factor`, divided by the target tokens of the update.
+            Instead of it `model_init` may be given, which makes a new one for each training, and so for each trial of
+            `hyperparameter_search`.
         processing_class: the tokenizer, or that of the source if there are two.
         target_tokenizer: the target's tokenizer if there are two.
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
-        ValueError: one process has several GPUs, or `label_smoothing_factor` is set beside the model's own.
+        ValueError: one process has several GPUs, a dataset is a stream, or `label_smoothing_factor` is set beside the
+            model's own.
             By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
             would here.
         DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
@@ -83,24 +89,19 @@ class AdminTrainer(ShardingTrainer):
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        args: AdminTrainingArguments,
+        model: PreTrainedModel | None = None,
+        args: AdminTrainingArguments | None = None,
         *,
         processing_class: PreTrainedTokenizerBase | None = None,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
     ) -> None:
-        pad = model.config.pad_token_id
-        if not hasattr(model.config, "label_smoothing"):
-            kwargs.setdefault("compute_loss_func", LabelSmoothedLoss(args.label_smoothing_factor, excluded=pad))
-            kwargs.setdefault("data_collator", Seq2SeqCollator(pad, model.config.decoder_start_token_id))
-        elif args.label_smoothing_factor != 0:
-            raise ValueError(
-                f"label_smoothing_factor is {args.label_smoothing_factor}, but the model smooths its own loss; "
-                "set label_smoothing in the model's configuration"
-            )
-        kwargs.setdefault("data_collator", Seq2SeqCollator(pad))
+        refuse_streams(**{name: kwargs.get(name) for name in ("train_dataset", "eval_dataset")})
+        args = AdminTrainingArguments() if args is None else args
         super().__init__(model, args, processing_class=processing_class, **kwargs)
+        loss, collator = self.loss_and_collator()  # of self.model, which `model_init` may have made
+        self.compute_loss_func = kwargs.get("compute_loss_func") or loss
+        self.data_collator = kwargs.get("data_collator") or collator
         if args.n_gpu > 1:
             raise ValueError(
                 f"one process has {args.n_gpu} GPUs; start one process a GPU: accelerate launch --num_processes "
@@ -109,6 +110,7 @@ class AdminTrainer(ShardingTrainer):
         self.target_tokenizer = target_tokenizer or processing_class
         # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
+        self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
@@ -116,11 +118,36 @@ class AdminTrainer(ShardingTrainer):
         self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
         self.add_callback(BestInFolder())
+        self.resumed_from: Path | None = None
+        self.start_anew()
+
+    def loss_and_collator(self) -> tuple[Any, Seq2SeqCollator]:
+        """What computes the loss, None for the model itself, and what makes its batches.
+
+        Raises:
+            ValueError: `label_smoothing_factor` is set beside the model's own.
+        """
+        config, smoothing = self.model.config, self.args.label_smoothing_factor
+        if not hasattr(config, "label_smoothing"):
+            loss = LabelSmoothedLoss(smoothing, excluded=config.pad_token_id)
+            return loss, Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
+        if smoothing != 0:
+            raise ValueError(
+                f"label_smoothing_factor is {smoothing}, but the model smooths its own loss; "
+                "set label_smoothing in the model's configuration"
+            )
+        return None, Seq2SeqCollator(config.pad_token_id)
+
+    def start_anew(self) -> None:
+        """Forgets what was counted in an earlier training of this trainer."""
         self.meter = TokenMeter()
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
-        self.resumed_from: Path | None = None
         self.counted_parameters: int | None = None
+        self.stop_request.start_anew()
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback):
+                callback.early_stopping_patience_counter = 0
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
@@ -137,10 +164,19 @@ class AdminTrainer(ShardingTrainer):
             keep_freed_memory()
         elif not self.args.cudnn_attention:
             leave_out_cudnn_attention()
+        self.start_anew()
         if self.args.activation_checkpointing == "auto":
             self.args.activation_checkpointing = self.needs_checkpointing()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
+        with self.stop_request.listening():
+            output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
+        return output._replace(training_loss=output.metrics["train_loss"])
+
+    def before_wrapping(self) -> None:
+        """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed."""
         config = self.model.config
+        if self.state.is_hyper_param_search:
+            self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
         if self.resumed_from is None:
             if needs_profiling(config):
                 self.measure_omega()
@@ -150,9 +186,15 @@ class AdminTrainer(ShardingTrainer):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
-        with self.stop_request.listening():
-            output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
-        return output._replace(training_loss=output.metrics["train_loss"])
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's; what is minimised, where `compute_objective` is not given, is the validation NLL.
+
+        The Trainer itself would add up all that an evaluation reports.
+        """
+        if len(args) < 2:
+            kwargs["compute_objective"] = kwargs.get("compute_objective") or validation_nll
+        return super().hyperparameter_search(*args, **kwargs)
 
     def needs_checkpointing(self) -> bool:
         """What `activation_checkpointing: auto` comes to, the same on every process; True where nothing is predicted.
@@ -332,6 +374,27 @@ class AdminTrainer(ShardingTrainer):
         if self.is_world_process_zero():
             path = Path(self.args.output_dir) / "README.md"
             path.write_text(draft_card(self, **facts), encoding="utf-8")
+
+
+def validation_nll(metrics: dict[str, float]) -> float:
+    """The mean NLL of an evaluation."""
+    return metrics["eval_loss"]
+
+
+def refuse_streams(**datasets: Any) -> None:
+    """Refuse datasets without an order and a length.
+
+    Raises:
+        ValueError: naming the first.
+    """
+    for name, given in datasets.items():
+        for dataset in given.values() if isinstance(given, dict) else [given]:
+            if isinstance(dataset, TorchIterableDataset | IterableDataset):
+                raise ValueError(
+                    f"{name} is a stream: token batches are planned from the lengths of all pairs, and a run that "
+                    "goes on looks its place up; load it without streaming=True, or write it to the disk with "
+                    "Dataset.from_generator: it is read from there, not into memory"
+                )
 
 
 def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | None:

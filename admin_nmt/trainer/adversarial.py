@@ -44,19 +44,24 @@ class AdversarialTrainer(AdminTrainer):
         ValueError: the model is a stock one, trains in half precision, in which δ_0 is lost, or is sharded.
     """
 
-    def __init__(self, model: PreTrainedModel, args: AdminTrainingArguments, **kwargs: Any) -> None:
-        if not hasattr(model.config, "label_smoothing"):
-            raise ValueError("adversarial_weight: is for models of this package; train an unfolded one (final/)")
-        if args.bf16 or args.fp16:
-            raise ValueError("adversarial_weight: needs float32; leave out bf16 and fp16")
-        config: Any = model.config
-        excluded: Any = model.excluded_token
-        kwargs.setdefault("compute_loss_func", LabelSmoothedLoss(config.label_smoothing, excluded))
-        kwargs.setdefault("data_collator", Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id))
+    def __init__(
+        self, model: PreTrainedModel | None = None, args: AdminTrainingArguments | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(model, args, **kwargs)
+        if self.args.bf16 or self.args.fp16:
+            raise ValueError("adversarial_weight: needs float32; leave out bf16 and fp16")
         zero = self.accelerator.state.deepspeed_plugin.zero_stage if self.is_deepspeed_enabled else 0
         if self.is_fsdp_enabled or zero == 3:  # whose weights are whole in the passes of the wrapped model alone
             raise ValueError("adversarial_weight: cannot train a model that FSDP or ZeRO-3 shards; start with DDP")
+
+    def loss_and_collator(self) -> tuple[Any, Seq2SeqCollator]:
+        """The smoothed loss of the model's logits, and batches with the decoder's input."""
+        super().loss_and_collator()  # which refuses a smoothing beside the model's
+        config: Any = self.model.config
+        if not hasattr(config, "label_smoothing"):
+            raise ValueError("adversarial_weight: is for models of this package; train an unfolded one (final/)")
+        loss = LabelSmoothedLoss(config.label_smoothing, self.model.excluded_token)
+        return loss, Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
 
     def compute_loss(
         self,

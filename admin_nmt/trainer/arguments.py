@@ -70,6 +70,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     warmup_steps: float = field(default=8000, metadata={"help": "Updates of linear warmup; below 1 a share of all."})
     adam_beta2: float = field(default=0.98, metadata={"help": "Second beta of RAdam or Adam."})
     max_grad_norm: float = field(default=0.0, metadata={"help": "Largest gradient norm; 0 for no clipping."})
+    logging_steps: float = field(default=50, metadata={"help": "Updates between log entries; below 1 a share of all."})
     # The Trainer's filter would replace a NaN in the log by the mean of earlier losses.
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is not finite."})
     # The Trainer copies this into the saved configuration, where it must say that generation may use a cache.

@@ -18,7 +18,9 @@ from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from ..data.batching import TokenBatchSampler
+from ..folding import omega_by_sublayer
 from ..tokenization.byte_bpe import save_tokenizers
+from .fsdp import gather_shards
 
 USE = """
 ## Use
@@ -64,6 +66,53 @@ class LogBeforeSaving(TrainerCallback):
     on_epoch_end = on_step_end
 
 
+class LogsForTrackers(TrainerCallback):
+    """Adds to what trackers such as TensorBoard are given, and not to the run's own log.
+
+    That is the mean ω of each stack, and of an evaluation the NLL under this name, as in the entries about training.
+    It comes before the callbacks of the trackers.
+    """
+
+    def __init__(self) -> None:
+        self.omega: dict[str, float] | None = None
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.omega = None
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any],
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Changes `logs` itself, which the trackers get next."""
+        if not args.report_to:
+            return
+        for name in [name for name in logs if name.startswith("eval") and name.endswith("_loss")]:
+            logs[name.removesuffix("loss") + "nll"] = logs[name]
+        if "loss" in logs:
+            if self.omega is None or getattr(model.config, "train_omega", False):
+                self.omega = mean_omega(model)
+            logs.update(self.omega)
+
+
+def mean_omega(model: Any) -> dict[str, float]:
+    """Mean ω of the sublayers of each stack, `omega_encoder` and `omega_decoder`; empty for a model without ω.
+
+    Every process of a sharded model calls it.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of one with adapters
+    if not getattr(model.config, "has_omega", False):
+        return {}
+    means: dict[str, list[float]] = {}
+    for sublayer, omega in omega_by_sublayer(model).items():
+        means.setdefault(f"omega_{sublayer.split()[0]}", []).append(float(gather_shards(omega).mean()))
+    return {stack: sum(values) / len(values) for stack, values in means.items()}
+
+
 class StopRequestedError(RuntimeError):
     """Training has stopped because SIGTERM asked for it; its checkpoint is written."""
 
@@ -77,6 +126,10 @@ class StopRequest(TrainerCallback):
     """
 
     def __init__(self) -> None:
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forgets the signal, and where the last run of the trainer stood."""
         self.received = False
         self.processes: Tensor | int = 0  # that had received it when this update began, of several
         self.agreed = False

@@ -37,6 +37,7 @@ SIGNATURES = {
     "_save_optimizer_and_scheduler": "(self, output_dir)",
     "_load_optimizer_and_scheduler": "(self, checkpoint)",
     "_load_from_checkpoint": "(self, resume_from_checkpoint, model=None)",
+    "_issue_warnings_after_load": "(self, load_result)",
     "_load_best_model": "(self)",
 }
 
@@ -49,9 +50,16 @@ class TrainerHooks(Seq2SeqTrainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader, resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader]:
-        """Public `create_optimizer` comes right before the model is wrapped, but nothing public right after it."""
+        """Public `create_optimizer` comes right before the model is wrapped, but nothing public right after it.
+
+        Nor is there anything public between `call_model_init` and the start that knows the arguments of a trial.
+        """
+        self.before_wrapping()
         with self.wrapping():
             return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+
+    def before_wrapping(self) -> None:
+        """Is called when the model and the arguments are those of this training, before anything is made of them."""
 
     def wrapping(self) -> AbstractContextManager[None]:
         """Open while the model is wrapped for several processes."""
@@ -138,6 +146,12 @@ class TrainerHooks(Seq2SeqTrainer):
             self.load_sharded_weights(resume_from_checkpoint)
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """The Trainer calls tied weights missing, which a file holds under one of their names."""
+        tied = getattr(self.model, "all_tied_weights_keys", {})
+        missing = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _load_best_model(self) -> None:
         """The callback `on_train_end` comes too late: the Trainer has loaded damaged weights by then, or has failed.

@@ -1,0 +1,93 @@
+"""Bars and lines on a pseudo-terminal and without one."""
+
+import io
+import os
+import sys
+
+import pytest
+
+from admin_nmt.console.terminal import PlainLines, StyledLines, is_terminal, lines_for, progress_bar
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Called in a test, makes stdout and stderr a pseudo-terminal and gives a function that reads what came there."""
+    pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    reader, writer = pty.openpty()
+    termios.tcsetwinsize(writer, (24, 80))
+    stream = os.fdopen(writer, "w")
+
+    def written() -> str:
+        stream.write("\0")  # what was written before is there when this is
+        stream.flush()
+        found = b""
+        while not found.endswith(b"\0"):
+            found += os.read(reader, 65536)
+        return found[:-1].decode()
+
+    def attach():
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, stream)
+        return written
+
+    yield attach
+    stream.close()
+    os.close(reader)
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_goes_when_it_is_done(terminal):
+    written = terminal()
+    with progress_bar(desc="work", unit="pair", total=3) as bar:
+        bar.update(3)
+        assert "work" in written()
+    last = written().replace("\r\n", "\n").split("\r")
+    assert last[-1] == "" and not last[-2].strip()  # overwritten with spaces
+
+
+def test_no_bar_is_drawn_where_nobody_looks(terminal, monkeypatch):
+    terminal()
+    assert progress_bar(desc="work", unit="pair", shown=False).disable
+    monkeypatch.setenv("TERM", "dumb")
+    assert progress_bar(desc="work", unit="pair").disable
+    monkeypatch.setenv("TERM", "xterm")
+    assert not is_terminal(io.StringIO())
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert list(progress_bar([1, 2], desc="work", unit="pair")) == [1, 2]
+    assert sys.stderr.getvalue() == ""
+
+
+def test_a_line_stands_above_the_bar(terminal):
+    written = terminal()
+    with progress_bar(desc="work", unit="pair", total=3, mininterval=0) as bar:
+        bar.update(1)
+        lines_for(sys.stdout).write("a line")
+        before, _, after = written().partition("a line\r\n")
+        *_, blank, start = before.split("\r")
+        assert start == "" and not blank.strip()  # the bar was overwritten with spaces
+        assert "work" in after
+
+
+def test_colours_on_a_terminal_unless_they_are_not_wanted(terminal, monkeypatch):
+    written = terminal()
+    lines_for(sys.stdout).write("[bold] :smile: 12 green", "green")
+    assert written() == "\x1b[32m[bold] :smile: 12 green\x1b[0m\r\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines_for(sys.stdout).write("12 plain", "green")
+    assert written() == "12 plain\r\n"
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(lines_for(sys.stdout)) is PlainLines
+
+
+def test_plain_lines_elsewhere(capsys):
+    lines_for(sys.stdout).write("x" * 300, "bold")
+    assert capsys.readouterr().out == "x" * 300 + "\n"
+
+
+def test_a_styled_line_is_never_broken():
+    """A terminal breaks it itself, and puts it together again when it is made wider."""
+    stream = io.StringIO()
+    StyledLines(file=stream, width=20, force_terminal=True).write("word " * 30)
+    assert stream.getvalue().count("\n") == 1

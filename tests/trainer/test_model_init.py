@@ -1,0 +1,153 @@
+"""Several trainings of one trainer, each of a new model: with `model_init`, and in a search of hyper-parameters."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from datasets import IterableDataset
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from toy import random_ids
+from transformers import EarlyStoppingCallback, set_seed, trainer_utils
+from transformers.hyperparameter_search import ALL_HYPERPARAMETER_SEARCH_BACKENDS
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.exporting import standard_model
+from admin_nmt.trainer.admin_trainer import AdminTrainer
+from admin_nmt.trainer.adversarial import AdversarialTrainer
+from admin_nmt.trainer.arguments import AdminTrainingArguments
+
+DATA = random_ids(24)
+
+
+@pytest.fixture
+def arguments(tmp_path) -> Callable[..., AdminTrainingArguments]:
+    def build(**fields) -> AdminTrainingArguments:
+        quiet = {"use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "eval_bleu": False, "logging_steps": 1}
+        steps = {"max_tokens": 40, "max_steps": 3, "warmup_steps": 1, "learning_rate": 1e-2, "profile_tokens": 60}
+        return AdminTrainingArguments(str(tmp_path), **quiet | steps | fields)
+
+    return build
+
+
+@pytest.fixture
+def model_init(tiny_config) -> Callable[[], AdminForConditionalGeneration]:
+    return lambda: AdminForConditionalGeneration(tiny_config(dropout=0.1))
+
+
+def facts(trainer: AdminTrainer) -> tuple[list[dict], dict[str, Any]]:
+    """The log without times, and the weights, ω among them."""
+    assert trainer.model.config.omega_profiled
+    history = [
+        {name: value for name, value in row.items() if "second" not in name and "runtime" not in name}
+        for row in trainer.state.log_history
+    ]
+    return history, {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+
+
+def given(model_init, args) -> AdminTrainer:
+    """Trains a model that is handed over, as `model_init` makes it."""
+    set_seed(args.seed)
+    trainer = AdminTrainer(model_init(), args, train_dataset=DATA, eval_dataset=DATA)
+    set_seed(args.seed)
+    model_init()  # draws as many random numbers
+    trainer.train()
+    return trainer
+
+
+def same(one: tuple, other: tuple) -> bool:
+    return one[0] == other[0] and all(torch.equal(tensor, other[1][name]) for name, tensor in one[1].items())
+
+
+@pytest.mark.parametrize("kind", [AdminTrainer, AdversarialTrainer])
+def test_each_training_begins_with_a_new_model(model_init, arguments, kind):
+    args = arguments(adversarial_weight=1.0 if kind is AdversarialTrainer else 0.0)
+    trainer = kind(args=args, model_init=model_init, train_dataset=DATA)
+    runs, models = [], []
+    for _ in range(2):
+        trainer.train()
+        runs.append(facts(trainer))
+        models.append(trainer.model)
+    assert models[0] is not models[1] and same(*runs)
+    if kind is AdminTrainer:
+        assert same(runs[0], facts(given(model_init, args)))
+
+
+def test_what_was_counted_in_one_training_is_forgotten_in_the_next(model_init, arguments):
+    """Early stopping too, which would end the second training after its second evaluation."""
+    best = {"metric_for_best_model": "loss", "greater_is_better": True}  # of a loss that falls
+    args, patience = arguments(max_steps=4, eval_strategy="steps", eval_steps=1, **best), EarlyStoppingCallback(3)
+    data = {"train_dataset": DATA, "eval_dataset": DATA}
+    trainer = AdminTrainer(args=args, model_init=model_init, callbacks=[patience], **data)
+    trainer.train()
+    first = facts(trainer)
+    trainer.meter.add_tokens(7)
+    trainer.stop_request.received = True
+    trainer.train()
+    assert patience.early_stopping_patience_counter > 0
+    assert same(first, facts(trainer))
+
+
+def test_a_stock_model_gets_its_loss_and_collator(model_init, arguments):
+    args = arguments(label_smoothing_factor=0.1)
+    trainer = AdminTrainer(args=args, model_init=lambda: standard_model(model_init()), train_dataset=DATA)
+    trainer.train()
+    assert "nll" in trainer.state.log_history[0]
+
+
+class TwoTrials:
+    """A search that tries two learning rates, as optuna's backend would."""
+
+    def ensure_available(self) -> None:
+        pass
+
+    def run(self, trainer, n_trials, direction):
+        runs = []
+        for number, rate in zip(range(n_trials), (1e-3, 1e-2), strict=True):
+            trainer.objective = None
+            trainer.train(trial=SimpleNamespace(number=number, params={"learning_rate": rate, "max_tokens": 60}))
+            runs.append((trainer.compute_objective(trainer.evaluate()), facts(trainer)))
+            trainer.model_wrapped = trainer.model = None  # optuna's backend lets go of them
+        return runs
+
+
+def test_a_search_trains_each_trial_as_a_run_of_its_own(model_init, arguments, monkeypatch):
+    backend = trainer_utils.HPSearchBackend.OPTUNA
+    monkeypatch.setitem(ALL_HYPERPARAMETER_SEARCH_BACKENDS, backend, TwoTrials)
+    monkeypatch.setattr(transformers.integrations, "hp_params", lambda trial: trial.params)
+    trainer = AdminTrainer(args=arguments(), model_init=model_init, train_dataset=DATA, eval_dataset=DATA)
+    found = trainer.hyperparameter_search(lambda trial: trial.params, n_trials=2, backend="optuna")
+    for (objective, run), rate in zip(found, (1e-3, 1e-2), strict=True):
+        alone = given(model_init, arguments(learning_rate=rate, max_tokens=60))
+        assert objective == alone.evaluate()["eval_loss"]
+        assert same(run, facts(alone))
+    assert found[0][0] != found[1][0]
+
+
+def test_optuna_finds_the_better_of_two_learning_rates(model_init, arguments):
+    optuna = pytest.importorskip("optuna")
+    args = arguments(eval_strategy="steps", eval_steps=3)
+    trainer = AdminTrainer(args=args, model_init=model_init, train_dataset=DATA, eval_dataset=DATA)
+    best = trainer.hyperparameter_search(
+        lambda trial: {"learning_rate": trial.suggest_categorical("learning_rate", [1e-8, 1e-2])},
+        n_trials=2,
+        sampler=optuna.samplers.BruteForceSampler(),
+    )
+    assert best.hyperparameters == {"learning_rate": 1e-2}
+
+
+class Numbers(TorchIterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize("stream", [IterableDataset.from_generator(lambda: iter([])), Numbers()])
+@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset"])
+def test_a_stream_is_refused(model_init, arguments, stream, name):
+    with pytest.raises(ValueError, match=f"{name} is a stream: token batches .* without streaming=True"):
+        AdminTrainer(model_init(), arguments(), **{"train_dataset": DATA, name: stream})
+    if name == "eval_dataset":
+        with pytest.raises(ValueError, match="is a stream"):
+            AdminTrainer(model_init(), arguments(), train_dataset=DATA, eval_dataset={"news": stream})

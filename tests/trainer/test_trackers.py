@@ -1,0 +1,107 @@
+"""What TensorBoard, Weights & Biases and MLflow are given, in their own files on this machine."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from toy import random_ids
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.folding import omega_by_sublayer
+from admin_nmt.trainer.admin_trainer import AdminTrainer
+from admin_nmt.trainer.arguments import AdminTrainingArguments
+
+TRAINING = ("loss", "nll", "grad_norm", "learning_rate", "target_tokens_per_second", "omega_encoder", "omega_decoder")
+
+
+@pytest.fixture
+def run(tiny_config, tmp_path) -> Callable[..., AdminTrainer]:
+    """Trains a small model for four updates with two evaluations, and gives its trainer."""
+
+    def train(tracker: str, **fields) -> AdminTrainer:
+        data = random_ids(24)
+        torch.manual_seed(1)
+        quiet = {"use_cpu": True, "save_strategy": "no", "eval_bleu": False, "eval_strategy": "steps", "eval_steps": 2}
+        steps = {"max_tokens": 40, "max_steps": 4, "logging_steps": 2, "warmup_steps": 1, "learning_rate": 1e-2}
+        args = AdminTrainingArguments(str(tmp_path / "run"), report_to=tracker, **quiet | steps)
+        model = AdminForConditionalGeneration(tiny_config(**fields))
+        trainer = AdminTrainer(model, args, train_dataset=data, eval_dataset=data)
+        trainer.train()
+        return trainer
+
+    return train
+
+
+def stack_means(trainer: AdminTrainer) -> dict[str, float]:
+    omega = omega_by_sublayer(trainer.model)
+    return {
+        f"omega_{stack}": float(torch.stack([x.mean() for name, x in omega.items() if name.startswith(stack)]).mean())
+        for stack in ("encoder", "decoder")
+    }
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values of each tag in TensorBoard's files below a folder."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    (events,) = {path.parent for path in folder.rglob("events.out.tfevents.*")}
+    read = accumulator.EventAccumulator(str(events))
+    read.Reload()
+    return {tag: [(row.step, row.value) for row in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_tensorboard(run, trained):
+    pytest.importorskip("tensorboard")
+    trainer = run("tensorboard", train_omega=trained)
+    found, history = scalars(Path(trainer.args.output_dir)), trainer.state.log_history
+    assert {f"train/{name}" for name in TRAINING} | {"eval/loss", "eval/nll"} <= found.keys()
+    for name in ("loss", "nll", "grad_norm", "target_tokens_per_second"):
+        logged = [(row["step"], row[name]) for row in history if name in row]
+        assert [step for step, _ in found[f"train/{name}"]] == [2, 4] == [step for step, _ in logged]
+        assert [value for _, value in found[f"train/{name}"]] == pytest.approx([value for _, value in logged])
+    assert found["eval/nll"] == found["eval/loss"]
+    for name, mean in stack_means(trainer).items():
+        (_, first), (_, last) = found[f"train/{name}"]
+        assert last == pytest.approx(mean)
+        assert (first != last) == trained
+    assert not [name for row in history for name in row if "omega" in name or name == "eval_nll"]
+
+
+def test_a_model_without_omega(run):
+    pytest.importorskip("tensorboard")
+    trainer = run("tensorboard", variant="pre_ln")
+    found = scalars(Path(trainer.args.output_dir))
+    assert "train/nll" in found and not [tag for tag in found if "omega" in tag]
+
+
+def test_nothing_is_reported_unasked(tmp_path):
+    assert AdminTrainingArguments(str(tmp_path)).report_to == []
+
+
+def test_wandb_offline(run, tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    trainer = run("wandb")
+    summary = dict(wandb.run.summary)
+    wandb.finish()
+    last = [row for row in trainer.state.log_history if "loss" in row][-1]
+    assert summary["train/nll"] == pytest.approx(last["nll"])
+    assert summary["train/omega_encoder"] == pytest.approx(stack_means(trainer)["omega_encoder"])
+    assert {f"train/{name}" for name in TRAINING} | {"eval/nll"} <= summary.keys()
+    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_mlflow_in_a_local_folder(run, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    trainer = run("mlflow")
+    (recorded,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    metrics = recorded.data.metrics
+    last = [row for row in trainer.state.log_history if "loss" in row][-1]
+    assert metrics["nll"] == pytest.approx(last["nll"])
+    assert metrics["omega_decoder"] == pytest.approx(stack_means(trainer)["omega_decoder"])
+    assert {*TRAINING, "eval_nll"} <= metrics.keys()
