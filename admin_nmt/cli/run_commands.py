@@ -86,14 +86,14 @@ def memory(
     """
     if verify == bool(recipes):
         raise typer.BadParameter("give recipes, or --verify")
-    paths = [find_recipe(name) for name in recipes or []]
+    files = {name: find_recipe(name) for name in recipes or []}
 
     from tqdm import tqdm
 
     from ..reports import memory_tables as tables
 
     options_given = {"options": options, "prepared_data": prepared}
-    work = tables.verify(tables.CASES) if verify else tables.recipe_rows(paths, ctx.meta["overrides"], **options_given)
+    work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
     rows = []
     for row in tqdm(work, desc="models", unit="model"):
         rows.append(row)
