@@ -85,8 +85,7 @@ def run_recipe(recipe: Recipe) -> None:
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
-    data = recipe.data.given()
-    print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
+    print_once(f"[1/5] data: {training_text(recipe)}")
     prepared = prepare(recipe)
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
@@ -106,6 +105,19 @@ def run_recipe(recipe: Recipe) -> None:
         PartialState().wait_for_everyone()  # launchers kill the others when the first process ends
         raise SystemExit(STOPPED) from None
     finish(trainer, recipe, prepared)
+
+
+def training_text(recipe: Recipe) -> str:
+    """What the training pairs are read from."""
+    data = recipe.data.given()
+    corpora = data["train"] if isinstance(data.get("train"), list) else [data.get("train") or {}]
+    names = [name for corpus in corpora for side in ("source", "target") for name in as_list(corpus.get(side))]
+    return data.get("builtin") or ", ".join(names)
+
+
+def as_list(names: Any) -> list[str]:
+    """One name or several, or none."""
+    return names if isinstance(names, list) else [names] if names else []
 
 
 def introduce(trainer: AdminTrainer, folder: Path) -> None:
