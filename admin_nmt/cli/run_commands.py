@@ -113,9 +113,9 @@ def recipe(
     ] = False,
     options: Annotated[bool, typer.Option("--options", help="Every option that a recipe may set, in tables.")] = False,
 ) -> None:
-    """Print a recipe that comes with the package, a grid, or a launch configuration for accelerate.
+    """Print a recipe that comes with the package.
 
-    To train a recipe, name it; to change it, print it into a file.
+    Or a grid, or a launch configuration for accelerate. To train a recipe, name it; to change it, print it into a file.
 
     \b
     admin-nmt recipe --list
