@@ -39,6 +39,8 @@ OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "benchmark", "analyse-depth", "convert-fairseq"}
 PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options"}
+# Of other programs, what is no file of this repository.
+OTHERS = (("python", "-m", "pytest"), ("cd", "web"), ("npm", "install", "@huggingface/transformers"))
 
 
 @dataclass(frozen=True)
@@ -292,8 +294,12 @@ def test_other_programs_find_their_files(command):
         package = ConfigParser()
         package.read(ROOT / "setup.cfg", encoding="utf-8")
         assert extras is None or set(extras.split(",")) <= set(package["options.extras_require"])
+    elif program in ("python", "cp") and words[0].startswith("training/"):
+        assert (ROOT / words[0]).is_file()
+    elif program == "node":
+        assert [*ROOT.glob(f"training/*/{words[0]}")]
     else:
-        assert command.words == ("python", "-m", "pytest"), f"{command}: nobody checks {program}"
+        assert command.words in OTHERS, f"{command}: nobody checks {program}"
 
 
 def every_page() -> list[str]:
