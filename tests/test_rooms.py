@@ -12,7 +12,7 @@ MODULES = sorted(LIBRARY.rglob("*.py"))
 # A room imports the rooms before it and the single files at the root of the library that do not import it themselves.
 ROOMS = (
     "model", "schema", "tokenization", "metrics", "data", "conversion", "folders", "decoding", "trainer", "figures",
-    "runs", "reports", "benchmarks", "cli",
+    "runs", "planning", "reports", "benchmarks", "cli",
 )  # fmt: skip
 # What `evaluate.load` shows as a score's name is the name of its file.
 NAMED_BY_EVALUATE = LIBRARY / "metrics" / "evaluate_modules"

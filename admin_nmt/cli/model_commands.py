@@ -47,7 +47,7 @@ def profile(
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
-    folder, pairs = local_folder(model), load_parallel(source, target)
+    folder, pairs = local_folder(model, trained=True), load_parallel(source, target)
     fresh, omega = profile_fresh_model(folder, pairs, mode, max_tokens=max_tokens, seed=seed)
     if output:
         with new_folder(output) as temporary:
@@ -70,7 +70,7 @@ def fold(model: Model, out: New) -> None:
     from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
 
     quiet()
-    folder = local_folder(model)
+    folder = local_folder(model, trained=True)
     folded = fold_omega(load_admin_model(folder))
     with new_folder(out) as temporary:
         folded.save_pretrained(temporary)
@@ -91,7 +91,7 @@ def export(model: Model, out: New) -> None:
     from ..tokenization.byte_bpe import load_tokenizers
 
     quiet()
-    folder = local_folder(model)
+    folder = local_folder(model, trained=True)
     model_to_export = load_admin_model(folder)
     source, target = load_tokenizers(folder)
     export_standard(model_to_export, source, out, target)
@@ -184,7 +184,8 @@ def card(
 ) -> None:
     """Write the model cards of a finished run.
 
-    They hold what the run has measured and go into its final/ and standard/.
+    They hold what the run has measured and go into its final/ and standard/, each as README.md with its pictures; their
+    paths are printed.
 
     \b
     admin-nmt card runs/phrasebook
@@ -197,7 +198,7 @@ def card(
     if not folders:
         raise ValueError(f"{run}: has neither final/ nor standard/, so it is no finished run")
     for folder in folders:
-        write_card(run, folder, repo)
+        print(write_card(run, folder, repo))
 
 
 def info(
@@ -216,7 +217,7 @@ def info(
     from ..folders.model_info import model_info
 
     quiet()
-    facts = model_info(local_folder(model))
+    facts = model_info(local_folder(model, trained=True))
     if as_json:
         print_json(facts)
         return

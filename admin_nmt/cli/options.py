@@ -21,8 +21,14 @@ SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation"
 OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)})(\.\w+)*(=.*)?", re.DOTALL)
 
 
+LANGUAGE = re.compile(r"[\w-]+")
+
+
 class WithOverrides(TyperCommand):
-    """A command on a recipe or grid, whose fields are options too: --section.field VALUE, --output_dir VALUE."""
+    """A command on a recipe or grid, whose fields are options too: --section.field VALUE, --output_dir VALUE.
+
+    --languages also takes two codes, source and target.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep the fields in `ctx.meta["overrides"]`, as `load_recipe` takes them, and parse the rest."""
@@ -34,6 +40,11 @@ class WithOverrides(TyperCommand):
             name, equals, value = text.partition("=")
             if not equals and (value := next(given, "--")).startswith("--"):
                 raise typer.BadParameter("needs a value", ctx=ctx, param_hint=f"'{name}'")
+            if name == "--languages" and not equals and LANGUAGE.fullmatch(value):
+                target = next(given, "--")
+                if target.startswith("--"):
+                    raise typer.BadParameter("needs two codes, source and target", ctx=ctx, param_hint=f"'{name}'")
+                value = f'["{value}", "{target}"]'  # in quotes: no, Norwegian, is false in YAML
             overrides += [name, value]
         ctx.meta["overrides"] = overrides
         return super().parse_args(ctx, rest)
@@ -112,6 +123,12 @@ def check_device(name: str | None) -> None:
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
 New = Annotated[Path, typer.Argument(help="Folder to write; must not exist, or be empty.", show_default=False)]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]
+RecipeOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RECIPE]", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
+    ),
+]
 RecipeFile = Annotated[
     str,
     typer.Argument(

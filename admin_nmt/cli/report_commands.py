@@ -109,7 +109,18 @@ def plot(
     draw_speed(inputs or [], output, (lambda: measure_speed(SpeedTest())) if measure else None)
 
 
+WITH_PROBE = ("probe", "source", "target", "sentences", "output")  # parameters of analyse_depth
+
+
+def _given(ctx: typer.Context) -> dict[str, str]:
+    """The parameters that stand on the command line, each with the name of its option."""
+    origins = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    given = [name for name, origin in origins.items() if origin is not None and origin.name == "COMMANDLINE"]
+    return {name: f"--{name.replace('_', '-')}" for name in given}
+
+
 def analyse_depth(
+    ctx: typer.Context,
     output: Annotated[Path, typer.Option(help="Folder of the plots, the numbers and their table, table.md.")],
     variant: Annotated[
         list[str] | None,
@@ -162,6 +173,8 @@ def analyse_depth(
     admin-nmt analyse-depth --probe runs/a/final --source train.en --target train.de --output out
     """
     if probe:
+        if others := [option for name, option in _given(ctx).items() if name not in WITH_PROBE]:
+            raise typer.BadParameter(f"--probe looks into trained models as they are; leave out {', '.join(others)}")
         if source is None:
             raise typer.BadParameter("--probe needs --source, and --target unless that holds pairs")
         from ..data.parallel_text import load_parallel
@@ -169,9 +182,12 @@ def analyse_depth(
         from ..reports.probes import write_probe_report
 
         quiet()
-        folders = [local_folder(folder) for folder in probe]
+        folders = [local_folder(folder, trained=True) for folder in probe]
         print(write_probe_report(folders, load_parallel(source, target), sentences or 2500, output))
         return
+
+    if source is not None or target is not None:
+        raise typer.BadParameter("--source and --target are text for --probe; name a model with it, or leave them out")
 
     from ..reports.depth_report import DepthStudy, write_depth_report
 

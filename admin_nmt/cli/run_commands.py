@@ -7,28 +7,85 @@ from typing import Annotated
 
 import typer
 
+from ..planning.own_files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, find_recipe, summary
-from .options import RecipeFile, say, show_markdown
+from .options import RecipeFile, RecipeOrNone, say, show_markdown
 
 
-def train(ctx: typer.Context, recipe: RecipeFile) -> None:
-    """Train a recipe from data to stock model.
+def train(
+    ctx: typer.Context,
+    recipe: RecipeOrNone = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Instead of RECIPE: source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs; several "
+            "by repeating."
+        ),
+    ] = None,
+    target: Annotated[list[str] | None, typer.Option(help="Their translations, line by line.")] = None,
+    valid_source: Annotated[
+        str | None, typer.Option(help="Validation set, likewise; by default held out of the training text.")
+    ] = None,
+    valid_target: Annotated[str | None, typer.Option(help="Its translations.")] = None,
+    test_source: Annotated[str | None, typer.Option(help="Test set, likewise; by default held out.")] = None,
+    test_target: Annotated[str | None, typer.Option(help="Its translations.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(help="Folder of the run; by default what the recipe says, or runs/ and the file's name."),
+    ] = None,
+) -> None:
+    """Train a recipe, or your own text, from data to stock model.
 
     Prepares the data, trains, chooses the best weights, folds them into a stock model and scores it on the test set.
     Any field of the recipe may be given as --section.field VALUE. A run that was interrupted continues from its last
     checkpoint when the same command is given again.
 
+    With --source no recipe is needed: one that suits the size of the text and this machine is written beside the run,
+    OUTPUT.yaml, with its reasons. Which languages they are is guessed from the names, or said by --languages.
+
     \b
     admin-nmt train phrasebook
     admin-nmt train mine.yaml --training.max_steps 100 --output_dir runs/try
+    admin-nmt train --source train.en --target train.de
+    admin-nmt train --source pairs.tsv --languages en de --output runs/pairs
     accelerate launch --multi_gpu --num_processes 2 -m admin_nmt train mine.yaml
     """
-    path = find_recipe(recipe)
+    own = own_text(
+        source or [], target or [], {"valid": (valid_source, valid_target), "test": (test_source, test_target)}
+    )
+    if (recipe is None) == (own is None):
+        raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
+    overrides = [*ctx.meta["overrides"], *(["--output_dir", output] if output else [])]
+    path = find_recipe(recipe) if recipe is not None else None
 
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
 
-    run_recipe(load_recipe(path, ctx.meta["overrides"], recipe))
+    if own is not None:
+        from ..planning.own_run import recipe_for
+
+        path = recipe_for(own, overrides)
+    assert path is not None
+    run_recipe(load_recipe(path, overrides, recipe or str(path)))
+
+
+def own_text(
+    source: list[str], target: list[str], held_out: dict[str, tuple[str | None, str | None]]
+) -> OwnText | None:
+    """The files that the options of `train` name, checked; None where they name none."""
+    for split, (one, other) in held_out.items():
+        if other is not None and one is None:
+            raise typer.BadParameter(f"goes with --{split}-source", param_hint=f"'--{split}-target'")
+    given = {split: OwnFiles([one], [other] if other else []) for split, (one, other) in held_out.items() if one}
+    if not source:
+        if target or given:
+            raise typer.BadParameter("--target and held-out files go with --source; a RECIPE names its own")
+        return None
+    if target and len(target) != len(source):
+        raise typer.BadParameter(f"--source names {len(source)} files and --target {len(target)}; give pairs of files")
+    text = OwnText(OwnFiles(source, target), given)
+    text.check()
+    return text
 
 
 def prepare(
@@ -86,14 +143,14 @@ def memory(
     """
     if verify == bool(recipes):
         raise typer.BadParameter("give recipes, or --verify")
-    paths = [find_recipe(name) for name in recipes or []]
+    files = {name: find_recipe(name) for name in recipes or []}
 
     from tqdm import tqdm
 
     from ..reports import memory_tables as tables
 
     options_given = {"options": options, "prepared_data": prepared}
-    work = tables.verify(tables.CASES) if verify else tables.recipe_rows(paths, ctx.meta["overrides"], **options_given)
+    work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
     rows = []
     for row in tqdm(work, desc="models", unit="model"):
         rows.append(row)

@@ -50,8 +50,8 @@ class CleaningOptions:
             Multi30k's 29,000 good En-De pairs; with 5 it drops 7, most of them damaged.
         drop_copies: drop pairs whose two sides are identical.
         drop_duplicates: keep only the first of identical pairs.
-        drop_held_out: drop training pairs whose source ("source") or whose source and target ("pair") stand in the
-            validation or test data; None to keep them.
+        drop_held_out: drop training pairs whose source ("source"), whose source and target ("pair") or whose source or
+            target ("either") stand in the validation or test data; None to keep them.
         count: what `max_words` and `max_ratio` count: `words`, between spaces, or `subwords`, pieces of subword-nmt,
             which is then learnt of the text before the cleaning, as in fairseq's prepare-wmt14en2fr.sh.
         longest_word: drop as over-long when a word, or piece, has more characters than this; None for no limit.
@@ -78,8 +78,8 @@ class CleaningOptions:
             raise ValueError(f"longest_word is {self.longest_word}: give at least 1, or null for no limit")
         if self.count not in ("words", "subwords"):
             raise ValueError(f"count is {self.count!r}: give words or subwords")
-        if self.drop_held_out not in ("source", "pair", None):
-            raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair or null")
+        if self.drop_held_out not in ("source", "pair", "either", None):
+            raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair, either or null")
 
 
 def clean(
@@ -184,7 +184,7 @@ def _verdict(
         return _RATIO
     if options.drop_copies and source == target:
         return _COPY
-    if held_out and _held_out_key(source, target, options.drop_held_out) in held_out:
+    if held_out and not held_out.isdisjoint(_held_out_keys_of(source, target, options.drop_held_out)):
         return _HELD_OUT
     return _KEPT
 
@@ -200,11 +200,13 @@ def _held_out_keys(held_out: Dataset | None, side: str | None) -> set[int]:
     if held_out is None or side is None:
         return set()
     pairs = zip(held_out["source"], held_out["target"], strict=True)
-    return {_held_out_key(source.strip(), target.strip(), side) for source, target in pairs}
+    return {key for source, target in pairs for key in _held_out_keys_of(source.strip(), target.strip(), side)}
 
 
-def _held_out_key(source: str, target: str, side: str | None) -> int:
-    return _key(source) if side == "source" else _pair_key(source, target)
+def _held_out_keys_of(source: str, target: str, side: str | None) -> tuple[int, ...]:
+    if side == "pair":
+        return (_pair_key(source, target),)
+    return (_key(source),) if side == "source" else (_key(source), _pair_key("", target))
 
 
 def _pair_key(source: str, target: str) -> int:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -41,17 +42,28 @@ SIZES = (
     "max_position_embeddings",
 )  # fmt: skip
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
+STANDARD, TRAINED = "standard", "final"  # the models of a finished run, in its folder
+logger = logging.getLogger(__name__)
 
 
-def local_folder(path_or_repo: str | Path) -> Path:
+def local_folder(path_or_repo: str | Path, *, trained: bool = False) -> Path:
     """The folder itself, or the local copy of a Hub repository, which is fetched if need be.
 
+    A run's folder stands for its model, which a warning names.
+
+    Args:
+        trained: take the model as trained of a run, not its stock model.
+
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or a run that has not finished.
     """
     name = str(path_or_repo)
     if Path(name).is_dir():
-        return Path(name)
+        model = model_of_run(Path(name), trained=trained)
+        if model is not None:
+            what = "model as trained" if model.name == TRAINED else "stock model"
+            logger.warning("%s: is the folder of a run; taking its %s, %s", name, what, model)
+        return model or Path(name)
     if Path(name).exists():
         raise ValueError(f"{name}: is a file; name the folder of a model")
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith("/") or "\\" in name:
@@ -64,6 +76,30 @@ def local_folder(path_or_repo: str | Path) -> Path:
             f"{path_or_repo}: is no folder, and the Hub gives no model of that name ({cause}); check the name, or give "
             "the same command again: what has arrived is not fetched twice"
         ) from error
+
+
+def model_of_run(folder: Path, *, trained: bool = False) -> Path | None:
+    """The model that a run's folder stands for, None where it is no run.
+
+    Args:
+        trained: the model as trained, not the stock model.
+
+    Raises:
+        ValueError: the run has not finished.
+    """
+    if (folder / "config.json").exists() or (folder / "adapter_config.json").exists():
+        return None
+    for name in (TRAINED,) if trained else (STANDARD, TRAINED):
+        if (folder / name / "config.json").is_file():
+            return folder / name
+    checkpoints = [path.parent for path in folder.glob("checkpoint-*/config.json")]
+    if not checkpoints:
+        return None
+    newest = max(checkpoints, key=lambda path: (len(path.name), path.name))
+    raise ValueError(
+        f"{folder}: is the folder of a run that has not finished; give its training command again, or name one of its "
+        f"checkpoints, such as {newest}"
+    )
 
 
 def read_config(folder: Path) -> PreTrainedConfig:

@@ -1,7 +1,7 @@
 """Tables of predicted peak memory: of recipes, and of small models beside what PyTorch's profiler sees allocated."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
@@ -186,14 +186,14 @@ def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     return worst_shape(config, args, shapes, recipe.model.attn_implementation)
 
 
-def variations(path: Path, overrides: list[str]) -> Iterator[Recipe]:
+def variations(path: Path, overrides: list[str], called: str | None = None) -> Iterator[Recipe]:
     """A recipe with each precision and checkpointing."""
     for precision_fields, every in product(PRECISIONS, CHECKPOINTING):
         chosen = precision_fields | {"training.activation_checkpointing": every is not None}
         if every is not None:
             chosen["training.activation_checkpointing_kwargs"] = {"every_n_layers": every}
         varied = [text for name, value in chosen.items() for text in (f"--{name}", json.dumps(value))]
-        yield load_recipe(path, overrides + varied)
+        yield load_recipe(path, overrides + varied, called)
 
 
 def precision(recipe: Recipe) -> str:
@@ -209,19 +209,20 @@ def checkpointing(recipe: Recipe) -> str:
 
 
 def recipe_rows(
-    paths: list[Path], overrides: list[str], *, options: bool = False, prepared_data: bool = False
+    recipes: Mapping[str, Path], overrides: list[str], *, options: bool = False, prepared_data: bool = False
 ) -> Iterator[dict[str, Any]]:
     """One row a recipe, or a recipe and option, in GB of 10⁹ bytes.
 
     Args:
+        recipes: their files, by what errors call them.
         options: vary precision and checkpointing.
         prepared_data: take the lengths of sentences and the vocabulary from the prepared data, not the recipe's limits.
     """
-    for path in paths:
-        recipe = load_recipe(path, overrides)
+    for called, path in recipes.items():
+        recipe = load_recipe(path, overrides, called)
         prepared = prepare(recipe) if prepared_data else None
         shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
-        for varied in variations(path, overrides) if options else [recipe]:
+        for varied in variations(path, overrides, called) if options else [recipe]:
             attention = varied.model.attn_implementation
             memory = predict_memory(model_config(varied, prepared), training_arguments(varied), shape, attention)
             cells = {"recipe": path.stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}

@@ -27,7 +27,7 @@ from ..data.rewriting import count_words
 from ..data.tokenizing import tokenize
 from ..distributed import print_once
 from ..files import new_folder
-from ..folders.model_folder import local_folder, read_config
+from ..folders.model_folder import local_folder, model_of_run, read_config
 from ..model.configuration_admin import AdminConfig
 from ..tokenization.bpe_codes import BpeCodes
 from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
@@ -99,6 +99,8 @@ def check_start(recipe: Recipe) -> None:
 
 def _folder(given: str, field: str) -> Path:
     try:
+        if (model := model_of_run(Path(given), trained=True)) is not None:
+            raise ValueError(f"{given} is the folder of a run; name the model in it, {model}")
         return local_folder(given)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error

@@ -1,14 +1,19 @@
 """A whole run: train a recipe, choose its best weights, fold them into a stock model and score it on the test set."""
 
+import copy
+import math
 import signal
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
+from ..data.batching import IntArray, TokenBatchSampler
+from ..data.tokenizing import pair_lengths
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
@@ -16,12 +21,14 @@ from ..trainer.allocator import let_segments_grow
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
+from ..trainer.memory_prediction import fits, free_memory, planned_shapes, predict_memory, worst_shape
 from .building import build_trainer, training_arguments
 from .claim import claim_folder
 from .finishing import average_or_best, export, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .results import (
+    device_name,
     divergence_facts,
     model_facts,
     omega_facts,
@@ -78,8 +85,7 @@ def run_recipe(recipe: Recipe) -> None:
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
-    data = recipe.data.given()
-    print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
+    print_once(f"[1/5] data: {training_text(recipe)}")
     prepared = prepare(recipe)
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
@@ -101,13 +107,84 @@ def run_recipe(recipe: Recipe) -> None:
     finish(trainer, recipe, prepared)
 
 
+def training_text(recipe: Recipe) -> str:
+    """What the training pairs are read from."""
+    data = recipe.data.given()
+    corpora = data["train"] if isinstance(data.get("train"), list) else [data.get("train") or {}]
+    names = [name for corpus in corpora for side in ("source", "target") for name in as_list(corpus.get(side))]
+    return data.get("builtin") or ", ".join(names)
+
+
+def as_list(names: Any) -> list[str]:
+    """One name or several, or none."""
+    return names if isinstance(names, list) else [names] if names else []
+
+
 def introduce(trainer: AdminTrainer, folder: Path) -> None:
-    """Say what is trained."""
-    config = trainer.model.config
+    """Say what is trained and where, how long an epoch is, and how much memory a process will take."""
+    if not trainer.is_world_process_zero():
+        return
+    config, args = trainer.model.config, trainer.args
     size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
     depth = f"{config.encoder_layers}-{config.decoder_layers}"
-    where = f" on {trainer.args.world_size} processes" if trainer.args.world_size > 1 else ""
-    print_once(f"[2/5] training{where}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}")
+    print_once(
+        f"[2/5] training on {machine(args)}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}"
+    )
+    lengths = pair_lengths(trainer.train_dataset)
+    print_once(f"      {length_of_an_epoch(args, *lengths)}")
+    print_once(f"      {predicted_memory(trainer, *lengths)}")
+
+
+def machine(args: AdminTrainingArguments) -> str:
+    """The processes of a run, and what each has: a GPU, or threads."""
+    count, several = args.world_size, args.world_size > 1
+    processes = f"{count} processes" if several else "1 process"
+    if args.device.type == "cpu":
+        threads = torch.get_num_threads()
+        return f"{processes} of {threads} thread{'s' * (threads > 1)}{' each' * several}"
+    device = device_name(args.device) if args.device.type == "cuda" else str(args.device)
+    return f"{processes}{', each' * several} on {device}"
+
+
+def length_of_an_epoch(args: AdminTrainingArguments, source: IntArray, target: IntArray) -> str:
+    """Pairs, tokens and updates of an epoch, and how many epochs the run makes at most.
+
+    Args:
+        source: tokens of the source of every training pair.
+        target: likewise.
+    """
+    batches = len(TokenBatchSampler(source, target, args.max_tokens, seed=args.seed))
+    updates = math.ceil(math.ceil(batches / args.world_size) / args.gradient_accumulation_steps)
+    total = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * updates)
+    parts = args.world_size * args.gradient_accumulation_steps
+    tokens = f"{parts} × {args.max_tokens:,}" if parts > 1 else f"{args.max_tokens:,}"
+    return (
+        f"an epoch: {len(source):,} pairs with {int(target.sum()):,} target tokens, in {updates:,} updates of at most "
+        f"{tokens} tokens; {total:,} updates are {total / updates:.1f} epochs"
+    )
+
+
+def predicted_memory(trainer: AdminTrainer, source: IntArray, target: IntArray) -> str:
+    """What the tensors of a process will take at most, or why that is not predicted.
+
+    Args:
+        source: tokens of the source of every training pair.
+        target: likewise.
+    """
+    args, config = copy.copy(trainer.args), trainer.model.config
+    if args.adversarial_weight or (args.activation_checkpointing_kwargs or {}).get("offload"):
+        return "predicted memory: none for adversarial training or offloaded activations"
+    automatic = args.activation_checkpointing == "auto"
+    if automatic:
+        args.activation_checkpointing = False
+    attention, shapes = config._attn_implementation, planned_shapes(source, target, args.max_tokens)
+    memory = predict_memory(config, args, worst_shape(config, args, shapes, attention), attention)
+    peak, free = memory.distributed_peak if args.world_size > 1 else memory.peak, free_memory(args.device)
+    told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
+    told += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
+    told += " and before sharding" * (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+    told += f"; {free / 1e9:.1f} GB are free"
+    return told if automatic or fits(peak, free / 1e9) else f"warning: {told}: lower training.max_tokens"
 
 
 def train(trainer: AdminTrainer, folder: Path) -> None:

@@ -37,12 +37,21 @@ class FieldError(ValueError):
     """
 
 
+FEW = 12  # names that a sentence can list
+
+
 def unknown(name: str, known: Collection[str], place: str = "") -> str:
-    """A field that does not exist, and the one that was meant, or all that there are."""
+    """That a field does not exist, and the one that was meant, or which there are: the most similar of many."""
     section = f"{place}." if place else ""
     if similar := get_close_matches(name, known, 1):
         return f"unknown field {section}{name}; did you mean {section}{similar[0]}?"
-    return f"unknown field {section}{name}; known are {', '.join(sorted(known))}"
+    if len(known) <= FEW:
+        return f"unknown field {section}{name}; known are {', '.join(sorted(known))}"
+    nearest = ", ".join(sorted(get_close_matches(name, known, FEW // 2, cutoff=0)))
+    return (
+        f"unknown field {section}{name}; among the {len(known)} known are {nearest}; `admin-nmt recipe --options` "
+        "lists all"
+    )
 
 
 def sentence(error: ValidationError, values: dict[str, Any]) -> tuple[str, str]:

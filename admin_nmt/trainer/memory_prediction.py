@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -254,6 +255,13 @@ def needs_checkpointing(
     shape = worst_shape(config, without, planned_shapes(*lengths, args.max_tokens), attention)
     memory = predict_memory(config, without, shape, attention)
     return not fits(memory.distributed_peak if args.world_size > 1 else memory.peak, gigabytes)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that a process may still take: of the GPU, or of the machine."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return int(psutil.virtual_memory().available)
 
 
 def fits(peak: float, gigabytes: float) -> bool:

@@ -122,6 +122,11 @@ def test_wrong_usage_is_2():
             "synthesize model --input a --generates source --output out.tsv --chunk 0",
             "should be greater than or equal to 1",
         ),
+        (
+            "analyse-depth --output out --probe runs/a --source a --target b --depth 6 --variant admin",
+            "--probe looks into trained models as they are; leave out --depth, --variant",
+        ),
+        ("analyse-depth --output out --source a", "--source and --target are text for --probe"),
         ("benchmark training", "Missing option '--data'"),
         ("benchmark gpu --data nowhere", "nowhere is no folder; give that of train.en.gz"),
         ("nonsense", "No such command 'nonsense'"),
@@ -341,6 +346,24 @@ def run(tmp_path, tiny_model, tokenizer) -> Path:
     return tmp_path / "run"
 
 
+def test_a_run_stands_for_its_model(run, caplog):
+    """For the stock model where text is translated, for the trained one where that is needed."""
+    unfinished = (
+        f"a run that has not finished; give its training command again, or name one of its checkpoints, such as {run}"
+    )
+    assert f"{unfinished}/checkpoint-3" in error("translate", run, "--text", "ba do.")
+    shutil.copytree(run / "checkpoint-1", run / "final")
+    invoke("export", run, run / "standard")
+    caplog.clear()
+    sentence = ["--text", "ba do.", "--num-beams", 2]
+    asked = invoke("translate", run, *sentence)
+    assert caplog.messages == [f"{run}: is the folder of a run; taking its stock model, {run / 'standard'}"]
+    assert asked.stdout == invoke("translate", run / "standard", *sentence).stdout
+    told = invoke("info", run)
+    assert caplog.messages[1:] == [f"{run}: is the folder of a run; taking its model as trained, {run / 'final'}"]
+    assert told.stdout == invoke("info", run / "final").stdout
+
+
 def test_average(run, tmp_path):
     checkpoints = [run / "checkpoint-1", run / "checkpoint-2"]
     invoke("average", *checkpoints, tmp_path / "named")
@@ -436,11 +459,14 @@ def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
 def test_card_goes_into_both_folders(tmp_path, monkeypatch):
     (tmp_path / "run" / "final").mkdir(parents=True)
     written = []
-    monkeypatch.setattr("admin_nmt.runs.cards.write_card", lambda run, folder, repo: written.append(folder.name))
+    monkeypatch.setattr(
+        "admin_nmt.runs.cards.write_card", lambda run, folder, repo: written.append(folder.name) or folder / "README.md"
+    )
     invoke("card", tmp_path / "run")
     (tmp_path / "run" / "standard").mkdir()
-    invoke("card", tmp_path / "run")
+    told = invoke("card", tmp_path / "run").stdout
     assert written == ["final", "final", "standard"]
+    assert told == "".join(f"{tmp_path / 'run' / name / 'README.md'}\n" for name in ("final", "standard"))
     assert "is no finished run" in error("card", tmp_path)
 
 

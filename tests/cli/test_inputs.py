@@ -82,6 +82,14 @@ def sides(tmp_path) -> list[bytes]:
             "train phrasebook --training.fp16 true --training.bf16 true",
             "error: phrasebook: training: At most one of fp16 and ",
         ),
+        (
+            "memory phrasebook --training.fp16 true --training.bf16 true",
+            "error: phrasebook: training: At most one of fp16 and ",
+        ),
+        (
+            "memory phrasebook --training.nonsense 1",
+            "; `admin-nmt recipe --options` lists all",
+        ),
     ],
 )
 def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, message):

@@ -16,7 +16,7 @@ OPTIONS = st.builds(
     max_ratio=st.sampled_from([None, 1.0, 1.5]),
     drop_copies=st.booleans(),
     drop_duplicates=st.booleans(),
-    drop_held_out=st.sampled_from([None, "source", "pair"]),
+    drop_held_out=st.sampled_from([None, "source", "pair", "either"]),
 )
 LAX = {"max_words": None, "max_ratio": None, "drop_copies": False, "drop_duplicates": False, "drop_held_out": None}
 
@@ -71,7 +71,11 @@ def reference(pairs, options, held_out):
             verdict = "copy"
         elif options.drop_duplicates and (source, target) in seen:
             verdict = "duplicate"
-        elif {"source": source in dict(held), "pair": (source, target) in held}.get(options.drop_held_out):
+        elif {
+            "source": source in dict(held),
+            "pair": (source, target) in held,
+            "either": any(source == s or target == t for s, t in held),
+        }.get(options.drop_held_out):
             verdict = "held out"
         else:
             verdict = "kept"
@@ -108,6 +112,8 @@ def test_filters_equal_the_sequential_reference(pairs, options, held_out):
         ("copy", {"drop_copies": True}, ("same text", " same text")),
         ("duplicate", {"drop_duplicates": True}, (" first one ", "erstes")),
         ("held out", {"drop_held_out": "source"}, ("held out", "anders")),
+        ("held out", {"drop_held_out": "either"}, ("held out", "anders")),
+        ("held out", {"drop_held_out": "either"}, ("other", " zurückgehalten")),
     ],
 )
 def test_each_filter_drops_what_it_names(name, options, pair):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -54,6 +55,11 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert f"Speed: {decoding['sentences_per_second']:.0f} sentences a second, the test set in batches, on " in card
     assert results["test"]["bleu_signature"] in printed
     assert "ω (profiled), encoder: 1.00" in printed
+    assert re.search(r"\[2/5\] training on 1 process of 1 thread: admin, 2-1 layers, 0\.0M parameters, to ", printed)
+    epoch = re.search(r"an epoch: (\d+) pairs .* in (\d+) updates of .*; 6 updates are ([\d.]+) epochs", printed)
+    assert int(epoch[1]) == results["data"]["sizes"]["train"]
+    assert float(epoch[3]) == pytest.approx(results["history"][-1]["epoch"], abs=0.06)
+    assert re.search(r"predicted memory of the tensors: \d\.\d\d GB; \d+\.\d GB are free", printed)
     assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
@@ -224,7 +230,7 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     command = [sys.executable, *launch.split(), "--dynamo_backend", "no", "-m", "admin_nmt", "train", str(path)]
     result = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "training on 2 processes" in result.stdout
+    assert "training on 2 processes of 1 thread each" in result.stdout
     assert result.stdout.count("[5/5]") == 1
     assert json.loads((tmp_path / "run" / "results.json").read_text())["test_sentences"] == 15
     assert (tmp_path / "run" / "standard" / "target_tokenizer" / "tokenizer.json").exists()

@@ -1,0 +1,121 @@
+"""The files that a command names as its text: whether they are there, and which languages their names speak of.
+
+Imports nothing heavy, so that a wrong name is told at once.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from errno import ENOENT
+from itertools import pairwise
+from pathlib import Path
+
+ENDINGS = {"gz", "txt", "tsv", "json", "jsonl", "parquet"}
+PATTERN = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """One corpus: files of source and target, line by line, or files of pairs.
+
+    Args:
+        source: files, or patterns of them.
+        target: as many; none where those of the source hold pairs.
+    """
+
+    source: Sequence[str]
+    target: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Whether the files are there and two sides were given.
+
+        Raises:
+            FileNotFoundError: naming the file that is not there.
+            ValueError: one file is given as both sides.
+        """
+        for name in (*self.source, *self.target):
+            if not PATTERN.search(name) and not Path(name).exists():
+                raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
+        for one, other in zip(self.source, self.target, strict=False):
+            if not PATTERN.search(one + other) and os.path.samefile(one, other):
+                raise ValueError(f"{one}: is given as the source and as the target; name a file of each language")
+
+    def fields(self) -> dict[str, str | list[str]]:
+        """What a recipe says of it: one name, or a list."""
+        sides = {"source": list(self.source), "target": list(self.target)}
+        return {side: names[0] if len(names) == 1 else names for side, names in sides.items() if names}
+
+    def __str__(self) -> str:
+        """The first files, and how many more there are."""
+        first = " and ".join([self.source[0], *self.target[:1]])
+        more = len(self.source) + len(self.target) - 1 - bool(self.target)
+        return f"{first} and {more} more" if more else first
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """Somebody's corpora: that of training, and of `valid` and `test` those that there are."""
+
+    train: OwnFiles
+    held_out: Mapping[str, OwnFiles]
+
+    def check(self) -> None:
+        """As `OwnFiles.check`, of all."""
+        for files in (self.train, *self.held_out.values()):
+            files.check()
+
+    def options(self) -> list[str]:
+        """As `admin-nmt train` takes them."""
+        words = []
+        for split, files in {"": self.train, **{f"{split}-": files for split, files in self.held_out.items()}}.items():
+            for side, names in (("source", files.source), ("target", files.target)):
+                words += [word for name in names for word in (f"--{split}{side}", name)]
+        return words
+
+
+def guess_languages(files: OwnFiles) -> list[str] | None:
+    """The codes [source, target] that the names of the first files speak of; None where they do not.
+
+    Of two files, where their paths differ: `train.en` and `train.de.gz`, `en/a.txt` and `de/a.txt`. Of one file of
+    pairs, two codes beside each other: `train.en-de.tsv`.
+    """
+    one = _words(files.source[0])
+    if not files.target:
+        pairs = [(code_of(a), code_of(b)) for a, b in pairwise(one) if len(a) == len(b) == 2]
+        return next(([a, b] for a, b in reversed(pairs) if a and b and a != b), None)
+    other = _words(files.target[0])
+    if len(one) == len(other):
+        pairs = [(code_of(a), code_of(b)) for a, b in zip(one, other, strict=True) if a != b]
+    else:
+        pairs = [(_last_code(one), _last_code(other))]
+    return next(([a, b] for a, b in pairs if a and b and a != b), None)
+
+
+def run_name(files: OwnFiles, languages: Sequence[str]) -> str:
+    """What to call a run on the files, such as train-en-de."""
+    words = [word for word in _words(Path(files.source[0]).name) if code_of(word) not in languages and "*" not in word]
+    return "-".join([*(words or ["own"]), *languages])
+
+
+def code_of(word: str) -> str | None:
+    """The code of a language that is called so in English, or by another code: de of "de", "deu" and "German"."""
+    from babel.core import Locale, get_global
+
+    word, known = word.lower(), Locale("en").languages
+    if word in known:
+        return word
+    alias = get_global("language_aliases").get(word)
+    return alias if alias in known else next((code for code, name in known.items() if name.lower() == word), None)
+
+
+def _words(path: str) -> list[str]:
+    """Of a path, without its endings."""
+    words = [word for word in re.split(r"[/\\._-]+", path) if word]
+    while len(words) > 1 and words[-1].lower() in ENDINGS:
+        words.pop()
+    return words
+
+
+def _last_code(words: Sequence[str]) -> str | None:
+    return next((code for word in reversed(words) if len(word) == 2 and (code := code_of(word))), None)
