@@ -147,7 +147,8 @@ def folder(tmp_path_factory) -> Path:
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
     result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
     assert result.exit_code == 0, result.output
-    shutil.copytree(folder / "runs/mine", folder / "runs/phrasebook")
+    for run in ("phrasebook", "train-en-de"):
+        shutil.copytree(folder / "runs/mine", folder / "runs" / run)
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
     seeds = [f"grids/multi30k-variants/{system}-18-6-seed{seed}" for system in ("admin", "post_ln") for seed in (1, 2)]
     for run in ("admin-1", "admin-2", "post-1", "post-2", *seeds):  # translated, no more
@@ -228,7 +229,9 @@ def test_arguments_are_understood(command, here, tmp_path):
     arguments = admin_nmt_arguments(command)
     parse(typer.main.get_command(app), "admin-nmt", arguments)
     overrides = [word for pair in override_pairs(arguments) for word in pair]
-    if arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
+    if "--source" in arguments[:2]:  # text of one's own, without a recipe
+        assert all(Path(name).is_file() for option, name in pairwise(arguments) if option in ("--source", "--target"))
+    elif arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
         assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
     if arguments[0] == "experiment":
         grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else bundled("grids")[arguments[1]]
