@@ -39,6 +39,8 @@ OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
 PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options"}
+# Of other programs, what is no file of this repository.
+OTHERS = (("python", "-m", "pytest"), ("cd", "web"), ("npm", "install", "@huggingface/transformers"))
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ def folder(tmp_path_factory) -> Path:
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
     result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
     assert result.exit_code == 0, result.output
-    shutil.copytree(folder / "runs/mine", folder / "runs/phrasebook")
+    for run in ("phrasebook", "train-en-de"):
+        shutil.copytree(folder / "runs/mine", folder / "runs" / run)
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
     seeds = [f"grids/multi30k-variants/{system}-18-6-seed{seed}" for system in ("admin", "post_ln") for seed in (1, 2)]
     for run in ("admin-1", "admin-2", "post-1", "post-2", *seeds):  # translated, no more
@@ -226,7 +229,9 @@ def test_arguments_are_understood(command, here, tmp_path):
     arguments = admin_nmt_arguments(command)
     parse(typer.main.get_command(app), "admin-nmt", arguments)
     overrides = [word for pair in override_pairs(arguments) for word in pair]
-    if arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
+    if "--source" in arguments[:2]:  # text of one's own, without a recipe
+        assert all(Path(name).is_file() for option, name in pairwise(arguments) if option in ("--source", "--target"))
+    elif arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
         assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
     if arguments[0] == "experiment":
         grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else bundled("grids")[arguments[1]]
@@ -281,7 +286,8 @@ def test_other_programs_find_their_files(command):
     if program == "accelerate":
         assert words[0] == "launch"
         launched = launch_command_parser().parse_args(words[1:])
-        assert launched.config_file is None or (ROOT / launched.config_file).is_file()
+        written = {other.stdout for other in ALL}
+        assert launched.config_file in written | {None} or (ROOT / launched.config_file).is_file()
         script = launched.training_script
         assert script == "admin_nmt" if launched.module else (ROOT / script).is_file()
     elif program == "pip":
@@ -291,15 +297,26 @@ def test_other_programs_find_their_files(command):
         package = ConfigParser()
         package.read(ROOT / "setup.cfg", encoding="utf-8")
         assert extras is None or set(extras.split(",")) <= set(package["options.extras_require"])
+    elif program in ("python", "cp") and words[0].startswith("training/"):
+        assert (ROOT / words[0]).is_file()
+    elif program == "node":
+        assert [*ROOT.glob(f"training/*/{words[0]}")]
     else:
-        assert command.words == ("python", "-m", "pytest"), f"{command}: nobody checks {program}"
+        assert command.words in OTHERS, f"{command}: nobody checks {program}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+def every_page() -> list[str]:
+    """All that people read, as paths from the root; comparisons and cards are written by commands."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "training").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
+    found += (ROOT / "model_cards").glob("**/README.md")
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+
+@pytest.mark.parametrize("page", every_page())
 def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert targets
+    assert targets or page not in PAGES
     for target in targets:
         if "://" in target:
             continue

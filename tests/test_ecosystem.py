@@ -105,6 +105,14 @@ def test_lora_trains_merges_and_folds(model_folder):
             check_same(logits(AutoModelForSeq2SeqLM.from_pretrained(command), model_folder), expected)
 
 
+def test_a_search_tries_new_models(model_folder):
+    pytest.importorskip("optuna")
+    scope = run("fine-tuning with AdminTrainer", model_folder, {})
+    run(f"hyper-parameter search, {HERE}", model_folder, scope)
+    assert 1e-4 <= scope["best"].hyperparameters["learning_rate"] <= 1e-2
+    assert scope["trainer"].model.config.d_model == 64 and scope["best"].objective >= 0
+
+
 def test_lora_continues_from_a_checkpoint(model_folder, tmp_path):
     """The second run ends bit-identical, and a model whose ω was measured stays one."""
 

@@ -1,4 +1,4 @@
-"""The pages' fine-tuning examples, run as they stand on a folded and on an unfolded model, and what else peers do."""
+"""The guide's fine-tuning examples, run as they stand on a folded and on an unfolded model, and what else peers do."""
 
 import logging
 import re
@@ -69,12 +69,10 @@ def loss_of_pairs(folder: Path, model: torch.nn.Module, scope: dict) -> float:
 
 
 @pytest.mark.parametrize("kind", ["standard", "final"])
-@pytest.mark.parametrize(
-    ("page", "trainer"), [("README.md", "Seq2SeqTrainer"), ("training/README.md", "AdminTrainer")], ids=str
-)
-def test_examples_fine_tune(run, kind, page, trainer, tmp_path, monkeypatch):
+@pytest.mark.parametrize("trainer", ["Seq2SeqTrainer", "AdminTrainer"])
+def test_examples_fine_tune(run, kind, trainer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = example(page, f"fine-tuning with {trainer}")
+    code = example("training/README.md", f"fine-tuning with {trainer}")
     assert code.count(FOLDER) == 1
     scope: dict = {}
     exec(code.replace(FOLDER, f"folder = {str(run / kind)!r}"), scope)

@@ -1,4 +1,4 @@
-"""The recipes and grids that come with the package."""
+"""The recipes, grids and launch configurations that come with the package."""
 
 import os
 from errno import ENOENT
@@ -7,6 +7,8 @@ from pathlib import Path
 from .options import SECTIONS
 
 PACKAGE = Path(__file__).parents[1]
+KINDS = {"recipes": "Recipes", "accelerate": "Launch configurations for accelerate", "grids": "Grids of experiments"}
+"""Folders, each with what it holds."""
 
 
 def bundled(kind: str) -> dict[str, Path]:

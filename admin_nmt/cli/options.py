@@ -185,6 +185,17 @@ def print_json(value: Any) -> None:
     write_lines([json_text(value, indent=2)])
 
 
+def show_markdown(text: str) -> None:
+    """Print Markdown: laid out on a terminal, as it is into a file."""
+    if not sys.stdout.isatty():
+        write_lines(text.splitlines())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
 def say(message: str) -> None:
     """Tell something on stderr."""
     typer.echo(message, err=True)

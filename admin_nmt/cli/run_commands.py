@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ..planning.own_files import OwnFiles, OwnText
-from .bundled import bundled, find_file, find_recipe, summary
-from .options import RecipeFile, RecipeOrNone, quiet, say
+from .bundled import KINDS, bundled, find_file, find_recipe, summary
+from .options import RecipeFile, RecipeOrNone, quiet, say, show_markdown
 
 
 def train(
@@ -164,25 +164,38 @@ def memory(
 
 
 def recipe(
-    name: Annotated[str | None, typer.Argument(help="Name of a recipe, without .yaml.", show_default=False)] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="List the recipes with a line each.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="What to print, by its name in the list.", show_default=False)
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List everything that has a name, with a line each.")
+    ] = False,
+    options: Annotated[bool, typer.Option("--options", help="Every option that a recipe may set, in tables.")] = False,
 ) -> None:
     """Print a recipe that comes with the package.
 
-    To train it, name it; to change it, print it into a file.
+    Or a grid, or a launch configuration for accelerate. To train a recipe, name it; to change it, print it into a file.
 
     \b
     admin-nmt recipe --list
     admin-nmt recipe phrasebook > mine.yaml
+    admin-nmt recipe ddp > ddp.yaml
+    admin-nmt recipe --options | grep dropout
     """
-    if show_list == (name is not None):
-        raise typer.BadParameter("give the name of a recipe, or --list")
-    known = bundled("recipes")
+    if show_list + options + (name is not None) != 1:
+        raise typer.BadParameter("give a name, --list or --options")
+    if options:
+        from ..reports.option_table import option_page
+
+        show_markdown(option_page())
+        return
+    known = {path.stem: path for kind in KINDS for path in bundled(kind).values()}
     if name is None:
         width = max(map(len, known), default=0)
-        print("\n".join(f"{stem:{width}}  {summary(path)}" for stem, path in known.items()))
+        lists = ([f"{stem:{width}}  {summary(path)}" for stem, path in bundled(kind).items()] for kind in KINDS)
+        print("\n\n".join("\n".join([f"{title}:", *lines]) for title, lines in zip(KINDS.values(), lists, strict=True)))
     elif name not in known:
-        raise ValueError(f"{name}: no recipe of that name comes with the package; `admin-nmt recipe --list` lists them")
+        raise ValueError(f"{name}: nothing of that name comes with the package; see `admin-nmt recipe --list`")
     else:
         print(known[name].read_text(encoding="utf-8"), end="")
 

@@ -41,9 +41,9 @@ class CleaningOptions:
     drop_held_out: null`, and `max_ratio: 9` where a script gives it no `-ratio`.
 
     Attributes:
-        normalize: `clean_corpora` first rewrites the text as Moses' normalize-punctuation and remove-non-printing-char
-            do; fairseq's preparation does so to training text alone. Byte-level BPE does not need it. `clean` itself
-            ignores this field.
+        normalize: first rewrite the text as Moses' normalize-punctuation and remove-non-printing-char do; fairseq's
+            preparation does so to training text alone. Byte-level BPE does not need it. (`clean_corpora` heeds this
+            field, `clean` alone does not.)
         max_words: longest side allowed, in whitespace words; None for no limit.
         max_ratio: drop when longer > max_ratio * shorter + ratio_slack, in whitespace words; None to keep all.
         ratio_slack: words; 0 is Moses' bare ratio, of which 1.5 drops every pair of 1 and 2 words, and 888 of

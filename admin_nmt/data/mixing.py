@@ -22,7 +22,7 @@ class Treatment:
     Attributes:
         where: what errors call the corpus.
         upsample: how many times an epoch takes each pair; 3 here and 2 there make weights of 1.5 to 1.
-        tag: a token in front of every source, such as <bt>.
+        tag: a token in front of every source, such as `<bt>`.
         detokenize: its files went through Moses' tokenizer or BPE, and their plain text is wanted.
     """
 

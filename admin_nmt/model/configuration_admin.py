@@ -20,7 +20,7 @@ class AdminConfig(PreTrainedConfig):
 
     The fields that `MarianConfig` also has carry its names and mean the same. Token ids follow Marian's layout: `</s>`
     is 0 and `<pad>`, the last id of the vocabulary, or of the smaller one of two, also starts the decoder. Encoder and
-    decoder have one width, d_model; their feed-forward layers and heads are apart. The other fields:
+    decoder have one width, d_model; their feed-forward layers and heads are apart.
 
     Args:
         variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`;
@@ -42,6 +42,23 @@ class AdminConfig(PreTrainedConfig):
         label_smoothing: ε of the training loss (1−ε)·NLL + ε·mean over the vocabulary of −log p.
         positions: sinusoids of `marian`, or of `fairseq` for imported checkpoints.
         score_padding: whether `<pad>` is scored by the output layer. Only checkpoints of fairseq need that.
+        vocab_size: tokens of the source's vocabulary, or of the joint one.
+        decoder_vocab_size: tokens of the target's vocabulary; None: the same as `vocab_size`.
+        max_position_embeddings: most tokens of a sentence.
+        encoder_layers: depth of the encoder.
+        encoder_ffn_dim: inner width of the encoder's feed-forward layers.
+        encoder_attention_heads: attention heads of each encoder layer.
+        decoder_layers: depth of the decoder.
+        decoder_ffn_dim: inner width of the decoder's feed-forward layers.
+        decoder_attention_heads: attention heads of each decoder layer.
+        d_model: width of the model.
+        activation_function: of the feed-forward layers, by transformers' name.
+        dropout: of embeddings and of the output of each sublayer.
+        attention_dropout: of attention weights.
+        activation_dropout: behind the activation function.
+        scale_embedding: whether embeddings are multiplied by √d_model.
+        share_encoder_decoder_embeddings: whether source and target have one embedding matrix.
+        tie_word_embeddings: whether the output layer has the weights of the target's embeddings.
 
     Raises:
         StrictDataclassError: (of huggingface_hub) at construction, naming the field that makes no sense.

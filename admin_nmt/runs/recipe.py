@@ -197,9 +197,10 @@ class TokenizerSection(Section):
 
 
 class ModelSection(_Model):
-    """Fields of `AdminConfig`, and two more.
+    """Fields of `AdminConfig`, and these.
 
     Args:
+        dtype: of the weights, such as `bfloat16`; null for float32.
         attn_implementation: as for `from_pretrained` of transformers.
         from_pretrained: folder or repository of a model to start from.
     """

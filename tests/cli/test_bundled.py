@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli import bundled as module
 from admin_nmt.cli.app import app
-from admin_nmt.cli.bundled import bundled, find_file, summary
+from admin_nmt.cli.bundled import KINDS, bundled, find_file, summary
 from admin_nmt.runs.grids import load_grid
 from admin_nmt.runs.recipe import load_recipe
 
@@ -36,7 +36,7 @@ def test_names_and_paths(tmp_path, monkeypatch):
 
 def test_an_installed_package_has_its_own(tmp_path, monkeypatch):
     """As a wheel lays them out, where a grid still finds its recipe."""
-    for kind in ("recipes", "grids"):
+    for kind in KINDS:
         shutil.copytree(ROOT / "training" / kind, tmp_path / "admin_nmt" / kind)
     monkeypatch.setattr(module, "PACKAGE", tmp_path / "admin_nmt")
     assert find_file("phrasebook", "recipes") == tmp_path / "admin_nmt" / "recipes" / "phrasebook.yaml"
@@ -44,21 +44,25 @@ def test_an_installed_package_has_its_own(tmp_path, monkeypatch):
     assert grid.recipe.resolve() == tmp_path / "admin_nmt" / "recipes" / "multi30k-en-de-short.yaml"
 
 
-def test_recipes_are_listed_and_printed():
+def test_recipes_grids_and_launch_configurations_are_listed_and_printed():
     listed = CliRunner().invoke(app, ["recipe", "--list"]).stdout.splitlines()
-    assert [line.split()[0] for line in listed] == list(bundled("recipes"))
-    assert all(len(summary(path)) > 20 for path in bundled("recipes").values())
-    printed = CliRunner().invoke(app, ["recipe", "phrasebook"]).stdout
-    assert printed == (ROOT / "training" / "recipes" / "phrasebook.yaml").read_text()
+    names = [name for kind in KINDS for name in bundled(kind)]
+    assert [line.split()[0] for line in listed if line and not line.endswith(":")] == names
+    assert len(set(names)) == len(names), "a name stands for two files"
+    assert {"phrasebook", "ddp", "fsdp2", "multi30k-depths"} <= set(names)
+    for kind in KINDS:
+        assert all(len(summary(path)) > 20 for path in bundled(kind).values())
+    for name, path in (("phrasebook", "recipes/phrasebook.yaml"), ("ddp", "accelerate/ddp.yaml")):
+        assert CliRunner().invoke(app, ["recipe", name]).stdout == (ROOT / "training" / path).read_text()
     unknown = CliRunner().invoke(app, ["recipe", "nothing"])
-    assert unknown.exit_code == 1 and unknown.stderr.startswith("error: nothing: no recipe of that name")
+    assert unknown.exit_code == 1 and unknown.stderr.startswith("error: nothing: nothing of that name comes with")
 
 
 def test_the_wheel_has_every_room_and_every_file():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     rooms = {path.parent for path in (ROOT / "admin_nmt").rglob("__init__.py")}
-    names = {".".join(path.relative_to(ROOT).parts) for path in rooms} | {"admin_nmt.recipes", "admin_nmt.grids"}
+    names = {".".join(path.relative_to(ROOT).parts) for path in rooms} | {f"admin_nmt.{kind}" for kind in KINDS}
     assert set(setup["options"]["packages"].split()) == names
     others = {path.suffix for path in (ROOT / "admin_nmt").rglob("*") if path.is_file()} - {".py", ".pyc"}
     assert {f"*{suffix}" for suffix in others | {".yaml"}} == set(setup["options.package_data"]["*"].split(", "))

@@ -113,7 +113,7 @@ def test_wrong_usage_is_2():
         ("experiment x.yaml --jobs 0", "should be greater than or equal to 1"),
         ("memory", "give recipes, or --verify"),
         ("memory x.yaml --verify", "give recipes, or --verify"),
-        ("recipe", "give the name of a recipe, or --list"),
+        ("recipe", "give a name, --list or --options"),
         ("plot nonsense x --output x.png", "'nonsense' is not one of"),
         ("plot curves x", "Missing option '--output'"),
         ("publish runs/x", "Missing option '--repo'"),
