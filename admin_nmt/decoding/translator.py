@@ -78,6 +78,10 @@ def _membership(tokens: list[str]) -> np.ndarray:
 
 
 Detokenised = list[tuple[Translation, list[int]]]  # the translations of a sentence, with the ids of each
+CUT = (
+    "cut %d of %d sentences to the model's %d tokens; where they are paragraphs, --split-sentences, or "
+    "translate_paragraphs in Python, translates their sentences one by one"
+)
 NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
@@ -172,7 +176,7 @@ class Translator:
             TypeError: `sentences` is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
-        found = self._search(_checked(sentences), progress=progress, **options)
+        found = self._search(checked(sentences), progress=progress, **options)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
@@ -201,7 +205,7 @@ class Translator:
         """
         if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
             raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
-        found = self._search(_checked(sentences), nbest=nbest, progress=progress, **options)
+        found = self._search(checked(sentences), nbest=nbest, progress=progress, **options)
         results = [self._detokenised(rows, source) for rows, source in found]
         if alignment_layer is not None:
             results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
@@ -273,12 +277,11 @@ class Translator:
         rows = self.tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
         too_long = sum(len(row) > longest for row in rows)
         if too_long:
-            hint = "; a line of several sentences is translated whole with --split-sentences"
-            logger.warning("cut %d of %d sentences to the model's %d tokens" + hint, too_long, len(rows), longest)
+            logger.warning(CUT, too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
 
 
-def _checked(sentences: Iterable[str]) -> list[str]:
+def checked(sentences: Iterable[str]) -> list[str]:
     """Sentences that a tokenizer can read; those of a generator, too."""
     if isinstance(sentences, str):
         raise TypeError("sentences is a single string; give a list of sentences")
