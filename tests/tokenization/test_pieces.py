@@ -2,6 +2,7 @@
 
 from toy import toy_tokenizer
 
+from admin_nmt.tokenization.fairseq_tokenizer import FairseqTokenizer
 from admin_nmt.tokenization.pieces import (
     capitalised_too,
     piece_texts,
@@ -49,3 +50,15 @@ def test_same_ids_are_those_of_the_same_pieces_and_merges():
     first = toy_tokenizer()
     assert same_ids(first, toy_tokenizer())
     assert not same_ids(first, toy_tokenizer(seed=1))
+
+
+def test_pieces_of_fairseq_end_their_words(tmp_path):
+    (tmp_path / "codes").write_text("#version: 0.2\na b\nab c</w>\n")
+    (tmp_path / "dict.txt").write_text("ab@@ 9\nabc 8\nc@@ 7\nd 6\nb 5\na@@ 4\n")
+    tokenizer = FairseqTokenizer(str(tmp_path / "dict.txt"), str(tmp_path / "codes"))
+    ids = tokenizer("abd abc")["input_ids"]
+    assert piece_texts(tokenizer, ids) == ["ab", "d ", "abc ", ""]
+    assert spelt_words(tokenizer, "abd abc") == ["abd abc "]
+    go_on = words_go_on(tokenizer)
+    assert [go_on[token] for token in ids] == [True, False, False, False]
+    assert same_ids(tokenizer, tokenizer)
