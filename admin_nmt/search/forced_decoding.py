@@ -59,7 +59,7 @@ def recorded_attention(
 ALL_ATTENTION_FUNCTIONS.register(RECORDED, recorded_attention)
 
 
-def default_layer(model: PreTrainedModel | Ensemble) -> int:
+def default_layer(model: Any) -> int:
     """The decoder layer before the last, whose attention aligns best in Garg et al. (2019), section 4.1."""
     return max(-2, *(-one.config.decoder_layers for one in members(model)))
 
