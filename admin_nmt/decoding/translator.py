@@ -80,6 +80,10 @@ def _membership(tokens: list[str]) -> np.ndarray:
 
 
 Detokenised = list[tuple[Translation, list[int]]]  # the translations of a sentence, with the ids of each
+CUT = (
+    "cut %d of %d sentences to the model's %d tokens; where they are paragraphs, --split-sentences, or "
+    "translate_paragraphs in Python, translates their sentences one by one"
+)
 NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
@@ -97,7 +101,8 @@ class Translator:
             several of them as an ensemble, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
-        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
+        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own, and the other
+            options of `translate`.
 
     Attributes:
         usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
@@ -175,13 +180,14 @@ class Translator:
             progress: show a progress bar.
             options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
                 which its translation begins, whose last word may go on; `forbidden`, words and phrases that no
-                translation contains; and `sampling`, a `Sampling` to draw with instead of searching.
+                translation contains; and `sampling`, a `admin_nmt.search.sampling.Sampling` to draw with
+                instead of searching.
 
         Raises:
             TypeError: `sentences` is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
-        found = self._search(_checked(sentences), progress=progress, **options)
+        found = self._search(checked(sentences), progress=progress, **options)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
@@ -210,7 +216,7 @@ class Translator:
         """
         if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
             raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
-        found = self._search(_checked(sentences), nbest=nbest, progress=progress, **options)
+        found = self._search(checked(sentences), nbest=nbest, progress=progress, **options)
         results = [self._detokenised(rows, source) for rows, source in found]
         if alignment_layer is not None:
             results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
@@ -230,15 +236,10 @@ class Translator:
             for rows, source in zip(results, sources, strict=True)
         ]
 
-    def _search(
-        self,
-        sentences: list[str],
-        *,
-        target_prefixes: Sequence[str] | None = None,
-        forbidden: Sequence[str] = (),
-        **options: Any,
-    ) -> list[tuple[list[ScoredIds], list[int]]]:
+    def _search(self, sentences: list[str], **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        options = self.options | options
+        target_prefixes, forbidden = options.pop("target_prefixes", None), options.pop("forbidden", ())
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
             raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
@@ -250,7 +251,6 @@ class Translator:
             options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
         if forbidden:
             options["processors"] = [self._ban(forbidden)]
-        options = self.options | options
         outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
@@ -292,12 +292,11 @@ class Translator:
         rows = self.tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
         too_long = sum(len(row) > longest for row in rows)
         if too_long:
-            hint = "; a line of several sentences is translated whole with --split-sentences"
-            logger.warning("cut %d of %d sentences to the model's %d tokens" + hint, too_long, len(rows), longest)
+            logger.warning(CUT, too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
 
 
-def _checked(sentences: Iterable[str]) -> list[str]:
+def checked(sentences: Iterable[str]) -> list[str]:
     """Sentences that a tokenizer can read; those of a generator, too."""
     if isinstance(sentences, str):
         raise TypeError("sentences is a single string; give a list of sentences")

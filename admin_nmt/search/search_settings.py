@@ -54,7 +54,7 @@ def generation_config(
         min_new_tokens=1,
         suppress_tokens=[pad_token_id],
         use_cache=True,
-        num_return_sequences=nbest,
+        num_return_sequences=1,
         return_dict_in_generate=False,
         max_length=None,
     )
@@ -65,6 +65,7 @@ def generation_config(
     beams = config.num_beams or 1
     if nbest < 1 or nbest > beams:
         raise ValueError(f"nbest is {nbest}, but num_beams is {beams}; give 1 to {beams}, or more beams")
+    config.num_return_sequences = nbest
     if beams > 1:
         config.early_stopping = given.get("early_stopping", True)
     return config

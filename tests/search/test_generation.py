@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
+from plain_search import plain_beam_search
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.search import generation
-from admin_nmt.search.generation import generate_ids
+from admin_nmt.search.generation import generate_ids, search_ids
 from admin_nmt.search.sampling import Sampling
 from admin_nmt.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
 
@@ -28,29 +29,15 @@ def sources() -> list[list[int]]:
     return random_ids(12, vocabulary=VOCABULARY, longest=6)["input_ids"][:]
 
 
-@torch.no_grad()
-def plain_beam_search(model, source: list[int], beams: int, penalty: float) -> list[int]:
-    """Fairseq's search for one sentence without batches and caches: (log-probability, ids) pairs in plain lists."""
-    limit = LENGTH_FACTOR * len(source) + LENGTH_OFFSET
-    alive, finished = [(0.0, [])], []
-    while len(finished) < beams:
-        candidates = []
-        for log_p, ids in alive:
-            logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[PAD, *ids]])).logits[0, -1]
-            scores = logits.log_softmax(-1).tolist()
-            allowed = [EOS] if len(ids) == limit else range(1 if not ids else 0, PAD)
-            candidates += [(log_p + scores[token], [*ids, token]) for token in allowed]
-        best = sorted(candidates, reverse=True)[: 2 * beams]
-        ended = [(log_p / len(ids) ** penalty, ids[:-1]) for log_p, ids in best[:beams] if ids[-1] == EOS]
-        finished += ended[: beams - len(finished)]
-        alive = [(log_p, ids) for log_p, ids in best if ids[-1] != EOS][:beams]
-    return max(finished)[1]
-
-
 @pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (3, 1.0), (4, 0.6), (4, 0.0)])
 def test_agrees_with_a_plain_beam_search(model, sources, beams, penalty):
-    found = generate_ids(model, sources[:4], num_beams=beams, length_penalty=penalty)
-    assert found == [plain_beam_search(model, source, beams, penalty) for source in sources[:4]]
+    """In all that ended, with its scores."""
+    found = search_ids(model, sources[:4], nbest=beams, num_beams=beams, length_penalty=penalty)
+    for rows, source in zip(found, sources[:4], strict=True):
+        expected = plain_beam_search([model], source, beams, penalty)
+        assert [row.ids for row in rows] == [ids for _, ids in expected]
+        assert [row.score for row in rows] == pytest.approx([score for score, _ in expected], abs=1e-4)
+    assert generate_ids(model, sources[:4], num_beams=beams, length_penalty=penalty) == [rows[0].ids for rows in found]
 
 
 @pytest.mark.parametrize("beams", [1, 5])
