@@ -13,7 +13,7 @@ from unicodedata import category, east_asian_width
 
 from sentencex import segment
 
-from .translator import Translator
+from .translator import Translator, checked
 
 # The initial of "M. Dupont" and the number of a list's item end no sentence, nor does "im 19." in these languages.
 INITIAL = re.compile(r"((?<![\w.])[^\W\d_]|^\s*\d{1,2})\.$")
@@ -67,11 +67,10 @@ def translate_paragraphs(
         progress: show a progress bar.
 
     Raises:
-        TypeError: `texts` is a single string.
+        TypeError: `texts` is a single string, or one of them is no string.
+        ValueError: one holds half a surrogate pair.
     """
-    if isinstance(texts, str):
-        raise TypeError("texts is a single string; give a list of texts")
-    split = [[_parts(sentence) for sentence in split_sentences(text, language)] for text in texts]
+    split = [[_parts(sentence) for sentence in split_sentences(text, language)] for text in checked(texts)]
     sentences = [sentence for _, sentence, _ in chain(*split)]
     translations = iter(translator.translate(sentences, progress=progress))
     return [

@@ -27,9 +27,11 @@ from ..tokenization.pieces import (
     words_go_on,
 )
 from .ctranslate2_backend import CTranslate2Model
+from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
+LOWERING = ("sampling", "do_sample", "prefixes", "processors")  # options that find what is not the likeliest
 PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
 
 
@@ -78,6 +80,10 @@ def _membership(tokens: list[str]) -> np.ndarray:
 
 
 Detokenised = list[tuple[Translation, list[int]]]  # the translations of a sentence, with the ids of each
+CUT = (
+    "cut %d of %d sentences to the model's %d tokens; where they are paragraphs, --split-sentences, or "
+    "translate_paragraphs in Python, translates their sentences one by one"
+)
 NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
@@ -95,7 +101,13 @@ class Translator:
             several of them as an ensemble, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
-        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
+        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own, and the other
+            options of `translate`.
+
+    Attributes:
+        usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
+        report: is told after a search which sentences score far below `usual`, and how many were searched; by default a
+            warning in the log.
     """
 
     def __init__(
@@ -115,6 +127,8 @@ class Translator:
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
         self.options = options
+        self.usual: UsualScores | None = None
+        self.report: Callable[[Sequence[str], int], None] = log_unusual
 
     @classmethod
     def from_pretrained(
@@ -147,7 +161,9 @@ class Translator:
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
         models = [_load(folder, backend, device, compute_type) for folder in folders]
-        return cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
+        return translator
 
     @property
     def device(self) -> torch.device:
@@ -164,13 +180,14 @@ class Translator:
             progress: show a progress bar.
             options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
                 which its translation begins, whose last word may go on; `forbidden`, words and phrases that no
-                translation contains; and `sampling`, a `Sampling` to draw with instead of searching.
+                translation contains; and `sampling`, a `admin_nmt.search.sampling.Sampling` to draw with
+                instead of searching.
 
         Raises:
             TypeError: `sentences` is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
-        found = self._search(_checked(sentences), progress=progress, **options)
+        found = self._search(checked(sentences), progress=progress, **options)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
@@ -199,7 +216,7 @@ class Translator:
         """
         if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
             raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
-        found = self._search(_checked(sentences), nbest=nbest, progress=progress, **options)
+        found = self._search(checked(sentences), nbest=nbest, progress=progress, **options)
         results = [self._detokenised(rows, source) for rows, source in found]
         if alignment_layer is not None:
             results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
@@ -219,15 +236,10 @@ class Translator:
             for rows, source in zip(results, sources, strict=True)
         ]
 
-    def _search(
-        self,
-        sentences: list[str],
-        *,
-        target_prefixes: Sequence[str] | None = None,
-        forbidden: Sequence[str] = (),
-        **options: Any,
-    ) -> list[tuple[list[ScoredIds], list[int]]]:
+    def _search(self, sentences: list[str], **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        options = self.options | options
+        target_prefixes, forbidden = options.pop("target_prefixes", None), options.pop("forbidden", ())
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
             raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
@@ -239,9 +251,13 @@ class Translator:
             options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
         if forbidden:
             options["processors"] = [self._ban(forbidden)]
-        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **self.options | options)
+        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
+        if self.usual is not None and not any(map(options.get, LOWERING)):
+            usual = self.usual
+            low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
+            self.report(low, len(indices))
         return found
 
     def _prefix(self, text: str) -> list[int]:
@@ -276,12 +292,11 @@ class Translator:
         rows = self.tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
         too_long = sum(len(row) > longest for row in rows)
         if too_long:
-            hint = "; a line of several sentences is translated whole with --split-sentences"
-            logger.warning("cut %d of %d sentences to the model's %d tokens" + hint, too_long, len(rows), longest)
+            logger.warning(CUT, too_long, len(rows), longest)
         return [row if len(row) <= longest else [*row[: longest - 1], row[-1]] for row in rows]
 
 
-def _checked(sentences: Iterable[str]) -> list[str]:
+def checked(sentences: Iterable[str]) -> list[str]:
     """Sentences that a tokenizer can read; those of a generator, too."""
     if isinstance(sentences, str):
         raise TypeError("sentences is a single string; give a list of sentences")

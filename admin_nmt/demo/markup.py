@@ -35,6 +35,19 @@ def speed(answer: Answer) -> str:
     return '<p class="nmt-speed">' + "".join(f"<span>{fact}</span>" for fact in facts) + "</p>"
 
 
+def warning(answer: Answer, sentences: list[str]) -> str:
+    """Which sentences are probably translated wrongly; nothing where none is."""
+    if not any(answer.unusual):
+        return ""
+    if len(sentences) == 1:
+        which = "This sentence is"
+    else:
+        found = [str(number) for number, is_unusual in enumerate(answer.unusual, 1) if is_unusual]
+        which = f"Sentence {found[0]} is" if len(found) == 1 else f"Sentences {', '.join(found)} are"
+    text = f"{which} probably unlike what the model was trained on, and translated wrongly."
+    return f'<p class="nmt-warning" role="status">{safe(text)}</p>'
+
+
 def details(answer: Answer, sentences: list[str]) -> str:
     """For each sentence its best translations and the attention of the first; of several, the first is unfolded."""
     parts = [

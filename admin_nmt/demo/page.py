@@ -188,5 +188,6 @@ def _translate(
         except user_errors() as error:
             shown += ["", markup.notice(describe(error).replace(str(model.folder), model.name)), ""]
         else:
-            shown += [answer.text, markup.speed(answer), markup.details(answer, sentences)]
+            below = markup.warning(answer, sentences) + markup.speed(answer)
+            shown += [answer.text, below, markup.details(answer, sentences)]
     return ["", *shown]

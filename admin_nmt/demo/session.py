@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from ..decoding.translator import Translation, Translator
+from ..decoding.usual_scores import UsualScores
 from ..folders.model_folder import local_folder
 from .model_facts import ModelFacts, model_facts
 
@@ -60,10 +61,13 @@ class Answer:
     Args:
         sentences: the translations of each sentence, best first; a blank line has one empty translation.
         seconds: how long search and attention took, also while other visitors' searches took a part of the machine.
+        unusual: which sentences are probably unlike what the model was trained on, where its folder tells how sure it is
+            of its validation text.
     """
 
     sentences: list[list[Translation]]
     seconds: float
+    unusual: Sequence[bool] = ()
 
     @property
     def text(self) -> str:
@@ -92,6 +96,7 @@ class ServedModel:
         self.name = str(path_or_repo)
         self.device = device
         self.facts: ModelFacts = model_facts(self.folder)
+        self._usual = UsualScores.load(self.folder)
         self._translators: dict[str, Translator] = {}
         self._loading = Lock()
         self.translator("PyTorch")  # what is wrong with a model is told before anybody sees a page
@@ -130,7 +135,14 @@ class ServedModel:
             search["alignment_layer"] = min(settings.layer or layers, layers) - 1
         start = time.perf_counter()
         translations = translator.translations(sentences, nbest=settings.num_beams, **search)
-        return Answer(translations, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return Answer(translations, seconds, [self._is_unusual(found[0]) for found in translations])
+
+    def _is_unusual(self, best: Translation) -> bool:
+        """Whether a translation scores far below those of the validation text."""
+        if self._usual is None or not best.tokens:
+            return False
+        return self._usual.is_unusual(best.log_prob / (len(best.tokens) + 1))
 
 
 def sentences_of(text: str, language: str | None = None) -> list[str]:

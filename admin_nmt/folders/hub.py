@@ -12,7 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 NEVER_PUSHED = ("training_args.bin",)
 # What a loader would take for a part of the new model if an earlier one left it; of a Space, the package it brought.
 REPLACED = {
-    "model": ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*"),
+    "model": ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*", "validation_scores.json"),
     "space": ("admin_nmt/*",),
 }
 

@@ -18,20 +18,30 @@ def source_language(folder: Path) -> str | None:
     Looked up in the tokenizer's configuration, where Marian's and those of imported fairseq models have it, and in the
     card, if this package wrote it: such a card names the source first.
     """
-    for code in _told(folder):
-        with suppress(ValueError):
-            return language_code(code)
+    for code in (*_of_the_tokenizer(folder), *_of_the_card(folder)):
+        if isinstance(code, str):
+            with suppress(ValueError):
+                return language_code(code)
     return None
 
 
-def _told(folder: Path) -> Iterator[str]:
+def _of_the_tokenizer(folder: Path) -> Iterator[Any]:
     with suppress(OSError, ValueError, RecursionError):
-        settings: Any = json.loads((folder / "tokenizer_config.json").read_bytes())
-        for found in (settings.get("source_lang"), (settings.get("moses") or {}).get("source")):
-            if isinstance(found, str):
-                yield found
+        settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+        for facts, name in ((settings, "source_lang"), (_of(settings, "moses"), "source")):
+            if (code := _of(facts, name)) is not None:
+                yield code
+
+
+def _of_the_card(folder: Path) -> list[Any]:
     with suppress(OSError, ValueError, RecursionError, YAMLError):
-        facts: Any = metadata_load(folder / "README.md") or {}
-        languages = facts.get("language")
-        if "admin_nmt" in (facts.get("tags") or []) and isinstance(languages, list) and isinstance(languages[0], str):
-            yield languages[0]
+        facts = metadata_load(folder / "README.md")
+        tags, languages = _of(facts, "tags"), _of(facts, "language")
+        if isinstance(tags, list) and "admin_nmt" in tags and isinstance(languages, list):
+            return languages[:1]
+    return []
+
+
+def _of(facts: Any, name: str) -> Any:
+    """A value of what may be no mapping: files from elsewhere hold anything."""
+    return facts.get(name) if isinstance(facts, dict) else None

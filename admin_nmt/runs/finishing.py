@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from datasets import Dataset
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..averaging import average_checkpoints
+from ..decoding.usual_scores import UsualScores
 from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.published_bleu import published_bleu
@@ -26,6 +27,7 @@ from .cards import write_card
 from .recipe import Recipe
 from .results import DEGENERATE, device_name, reference_name
 
+RECORDED = 500  # validation sentences whose scores are recorded
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
 
@@ -147,6 +149,17 @@ def test_scores(
         "distinct_translations": distinct / sources,
         "decoding": decoding_facts(translator, test, seconds),
     }
+
+
+def record_usual_scores(model: Path, valid: Dataset | None, folders: Iterable[Path]) -> None:
+    """Translate validation sentences with the run's model, and write into folders how sure it is of them."""
+    if valid is None:
+        return
+    found = Translator.from_pretrained(model).translations(valid["source"][:RECORDED], progress=True)
+    usual = UsualScores.of([best.log_prob / (len(best.tokens) + 1) for best, *_ in found if best.tokens])
+    if usual is not None and PartialState().is_main_process:
+        for folder in folders:
+            usual.save(folder)
 
 
 def decoding_facts(translator: Translator, test: Dataset, seconds: float) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A whole run: train a recipe, choose its best weights, fold them into a stock model and score it on the test set."""
 
+import shlex
 import signal
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from .building import build_trainer, training_arguments
 from .claim import claim_folder
-from .finishing import average_or_best, export, set_search, test_scores, write_cards
+from .finishing import average_or_best, export, record_usual_scores, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .results import (
@@ -154,7 +155,16 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
         recipe.evaluation.published_bleu,
         prepared.more_references,
     )
+    record_usual_scores(standard, prepared.data.get("valid"), {standard, folder / "final"})
     if trainer.is_world_process_zero():
         write_cards(folder, results)
         write_results(folder, results)
-    print_once(f'      results: {folder / "results.json"}\ntranslate: admin-nmt translate {standard} --text "..."')
+    print_once(f"      results: {folder / 'results.json'}")
+    print_once(closing_lines(recipe, standard))
+
+
+def closing_lines(recipe: Recipe, model: Path) -> str:
+    """What the model knows, where the recipe's author says it, and the command that translates a sentence."""
+    known = f"      {' '.join(recipe.card.note.split())}\n" if recipe.card.note else ""
+    example = shlex.quote(recipe.card.example or "...")
+    return f"{known}translate: admin-nmt translate {shlex.quote(str(model))} --text {example}"

@@ -8,72 +8,67 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.data import phrasebook as grammar
-from admin_nmt.data.phrasebook import Clause, phrasebook, write_phrasebook
+from admin_nmt.data.phrasebook import corpus as grammar
+from admin_nmt.data.phrasebook import phrasebook, write_phrasebook
+from admin_nmt.data.phrasebook.clauses import TOPICS, Clause
+from admin_nmt.data.phrasebook.examples import EXAMPLES
+from admin_nmt.data.phrasebook.questions import QUESTIONS
 
 SIZES = {"size": 3000, "valid": 200, "test": 100}
 
 # Checked by eye: the German is correct, and each pair shows something that a model has to learn.
 GOLDEN = [
-    # the separable prefix, apart and joined; midnight and one o'clock
-    ("The ship from Cologne arrives at 1:08 AM.", "Das Schiff aus Köln kommt um ein Uhr acht an."),
+    # times: midnight, one o'clock, the half hour that German counts up to
+    ("Julia, is it 12:35 AM?", "Julia, ist es null Uhr fünfunddreißig?"),
+    ("The party ends at twenty to one.", "Die Feier endet um zwanzig vor eins."),
     (
-        "It is good that the temperature in Warsaw at 12:21 AM is minus 13 degrees Celsius.",
-        "Es ist gut, dass die Temperatur in Warschau um null Uhr einundzwanzig minus dreizehn Grad Celsius beträgt.",
+        "The film is on Sunday, the first of June, at half past eleven.",
+        "Der Film ist am Sonntag, dem ersten Juni, um halb zwölf.",
     ),
+    ("The restaurant opens tomorrow at a quarter to two.", "Das Restaurant öffnet morgen um Viertel vor zwei."),
+    ("Excuse me, is it 8 PM?", "Entschuldigung, ist es zwanzig Uhr?"),
+    # the separable prefix, apart and joined
     (
-        "I know that the ship from Zurich arrives at half past ten in the morning.",
-        "Ich weiß, dass das Schiff aus Zürich um halb elf morgens ankommt.",
+        "Unfortunately, the night train arrives at 1:23 PM.",
+        "Leider kommt der Nachtzug um dreizehn Uhr dreiundzwanzig an.",
     ),
-    (
-        "Do you know whether the lecture takes place on Saturday, December 3?",
-        "Weißt du, ob der Vortrag am Samstag, dem dritten Dezember, stattfindet?",
-    ),
+    ("I am happy because I will arrive at 11:07 AM.", "Ich freue mich, weil ich um elf Uhr sieben ankommen werde."),
+    ("The bus leaves in one day.", "Der Bus fährt in einem Tag ab."),
     # participle and infinitive at the end, the finite verb behind them in a subordinate clause
-    ("My son bought one hat for £3.50.", "Mein Sohn hat einen Hut für 3,50 £ gekauft."),
+    ("He bought one blue shoe.", "Er hat einen blauen Schuh gekauft."),
+    ("We want to order three windows.", "Wir wollen drei Fenster bestellen."),
     (
-        "I am happy because Thomas bought one heavy hat for $7,426.25.",
-        "Ich freue mich, weil Thomas einen schweren Hut für 7.426,25 $ gekauft hat.",
+        "He asks whether four doctors can order 700 kilograms of butter for my father.",
+        "Er fragt, ob vier Ärzte siebenhundert Kilogramm Butter für meinen Vater bestellen können.",
     ),
     (
-        "I know that our teacher wants to order 8 apples for my mother.",
-        "Ich weiß, dass unser Lehrer acht Äpfel für meine Mutter bestellen will.",
+        "Of course, our brother was born on February 19, 2010.",
+        "Natürlich wurde unser Bruder am neunzehnten Februar zweitausendzehn geboren.",
     ),
     (
-        "Do you believe that Anna was born on February 9, 1976?",
-        "Glaubst du, dass Anna am neunten Februar neunzehnhundertsechsundsiebzig geboren wurde?",
+        "I know that the bakery is open from 3:20 to 11:01.",
+        "Ich weiß, dass die Bäckerei von drei Uhr zwanzig bis elf Uhr eins geöffnet ist.",
     ),
     # the verb before its subject; dative before accusative
+    ("Maria, how many pens do forty pupils need?", "Maria, wie viele Stifte brauchen vierzig Schüler?"),
+    ("Does the meeting begin at twenty to three?", "Beginnt die Sitzung um zwanzig vor drei?"),
     (
-        "According to the newspaper, eight percent of the men drink tea in the morning.",
-        "Laut der Zeitung trinken acht Prozent der Männer morgens Tee.",
+        "Unfortunately, her mother gives ten letters to your daughter.",
+        "Leider gibt ihre Mutter deiner Tochter zehn Briefe.",
     ),
-    (
-        "I know that my sister gives one beautiful book to our son.",
-        "Ich weiß, dass meine Schwester unserem Sohn ein schönes Buch gibt.",
-    ),
-    # gender, case and number
-    ("The library in Warsaw closes in one month.", "Die Bibliothek in Warschau schließt in einem Monat."),
-    ("The church in Copenhagen opens in one minute.", "Die Kirche in Kopenhagen öffnet in einer Minute."),
-    ("The museum in Paris opens in 29 days.", "Das Museum in Paris öffnet in neunundzwanzig Tagen."),
-    ("The park is 82 meters from the bakery.", "Der Park liegt zweiundachtzig Meter von der Bäckerei entfernt."),
-    ("His son is one week older than your sister.", "Sein Sohn ist eine Woche älter als deine Schwester."),
-    (
-        "His grandmother needs 680 kilograms of water and one red bag.",
-        "Seine Großmutter braucht sechshundertachtzig Kilogramm Wasser und eine rote Tasche.",
-    ),
-    (
-        "Do you believe that the blue dresses cost 448 US dollars and eighty cents?",
-        "Glaubst du, dass die blauen Kleider vierhundertachtundvierzig US-Dollar und achtzig Cent kosten?",
-    ),
-    (
-        "As you see, the phone number of my brother is 472.",
-        "Wie du siehst, lautet die Telefonnummer von meinem Bruder vier sieben zwei.",
-    ),
-    (
-        "I am happy because my mother lives in the 39th house behind the theater.",
-        "Ich freue mich, weil meine Mutter im neununddreißigsten Haus hinter dem Theater wohnt.",
-    ),
+    # person, gender, case and number
+    ("Would Anna like thirty-nine kilograms of oranges?", "Möchte Anna neununddreißig Kilogramm Orangen?"),
+    ("Julia, are you 13 months younger than my sister?", "Julia, bist du dreizehn Monate jünger als meine Schwester?"),
+    ("As you see, his teacher arrives in one minute.", "Wie du siehst, kommt sein Lehrer in einer Minute an."),
+    ("Your teacher is one week older than my child.", "Dein Lehrer ist eine Woche älter als mein Kind."),
+    ("Maria paid eighty-one US dollars for the book.", "Maria hat einundachtzig US-Dollar für das Buch bezahlt."),
+    ("There are two children in the garden.", "Es gibt zwei Kinder im Garten."),
+    ("It is minus four degrees Celsius in Geneva.", "Es sind minus vier Grad Celsius in Genf."),
+    # numbers
+    ("Of course, 5 hats cost 2000 dollars.", "Natürlich kosten fünf Hüte zweitausend Dollar."),
+    ("Two dogs cost $7.99.", "Zwei Hunde kosten 7,99 $."),
+    ("The telephone number of your son is 9399.", "Die Telefonnummer von deinem Sohn lautet neun drei neun neun."),
+    ("Your aunt lives in the sixteenth street.", "Deine Tante wohnt in der sechzehnten Straße."),
 ]
 
 
@@ -98,6 +93,10 @@ def test_word_orders():
     assert clause.inverted() == "habe ich es gelesen"
     assert clause.subordinate() == "ich es gelesen habe"
 
+    clause = Clause("it ends on Monday, May 1", "es", "endet", "am Montag, dem ersten Mai,")
+    assert clause.main() == "es endet am Montag, dem ersten Mai"
+    assert clause.subordinate() == "es am Montag, dem ersten Mai, endet"
+
 
 def test_splits_have_the_sizes_asked_for(corpus):
     assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 3000, "valid": 200, "test": 100}
@@ -118,12 +117,27 @@ def test_sentences_are_clean_lines_for_every_seed(seed):
             assert sentence.isprintable() and sentence == " ".join(sentence.split())
             assert sentence[0].isupper() or sentence[0].isdigit()
             assert sentence[-1] in ".?"
-            assert 3 <= len(sentence.split()) <= 25
+            assert 2 <= len(sentence.split()) <= 30
 
 
-@pytest.mark.parametrize("topic", grammar.TOPICS, ids=lambda topic: topic.__name__)
+@pytest.mark.parametrize("topic", [*dict.fromkeys(TOPICS), *QUESTIONS], ids=lambda topic: topic.__name__)
 def test_no_topic_repeats_itself(topic):
-    assert len({topic(Random(seed)) for seed in range(50)}) > 40
+    assert len({topic(Random(seed)) for seed in range(200)}) > (150 if topic in TOPICS else 10)
+
+
+def test_half_of_the_sentences_are_short(corpus):
+    """What people type first: plain sentences of a few words."""
+    words = sorted(len(english.split()) for english, _ in corpus["train"])
+    assert words[len(words) // 2] <= 8
+
+
+def test_no_example_is_in_the_corpus(monkeypatch):
+    """Each of them would be drawn sooner or later if nothing kept it out."""
+    pairs = phrasebook(60, 20, 20, seed=4)["train"]
+    known = dict(EXAMPLES) | dict(pairs[:3])
+    monkeypatch.setattr(grammar, "EXAMPLES", known)
+    drawn = {sentence for split in phrasebook(60, 20, 20, seed=4).values() for pair in split for sentence in pair}
+    assert not drawn & {sentence for pair in known.items() for sentence in pair}
 
 
 def test_same_pairs_in_another_process(corpus):
@@ -147,7 +161,8 @@ def test_held_out_pairs_do_not_depend_on_the_training_size(corpus):
 
 def test_asking_for_more_than_the_grammar_has_is_an_error(monkeypatch):
     monkeypatch.setattr(grammar, "TOPICS", (lambda rng: Clause("it rains", "es", "regnet", ""),))
-    with pytest.raises(ValueError, match=r"no more than about 1\d distinct pairs"):
+    monkeypatch.setattr(grammar, "QUESTIONS", (lambda rng: ("does it rain?", "regnet es?"),))
+    with pytest.raises(ValueError, match=r"no more than about \d\d distinct pairs"):
         phrasebook(100, 0, 0)
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import Killed, KilledAfter
 
-from admin_nmt.decoding.file_translation import PartialFile, chunks, translate_file
+from admin_nmt.decoding.file_translation import PartialFile, chunks, one_line, translate_file
+from admin_nmt.decoding.worker_processes import one_after_the_other
 
 SETTINGS = {"model": "abc", "num_beams": 5}
 
@@ -25,7 +26,8 @@ def run(
 ) -> KilledAfter:
     translate = reverser(limit)
     with PartialFile(output, settings) as file:
-        translate_file(translate, lines, file, chunk_size=size)
+        in_order = one_after_the_other(lambda part: list(map(one_line, translate(part))))
+        translate_file(in_order, lines, file, chunk_size=size)
     return translate
 
 
@@ -195,10 +197,22 @@ def test_no_folder_for_the_output(tmp_path):
     assert leftovers(tmp_path) == []
 
 
-def test_line_breaks_in_a_translation_shift_nothing(tmp_path):
+def test_several_lines_of_a_source_shift_nothing(tmp_path):
+    """As with n-best lists; what one source takes is one line otherwise."""
+
+    def twice(limit: int | None = None):
+        return one_after_the_other(KilledAfter(lambda line: f"{line}\n{line}", limit))
+
+    with pytest.raises(Killed), PartialFile(tmp_path / "out", SETTINGS) as file:
+        translate_file(twice(1), LINES, file, chunk_size=4)
     with PartialFile(tmp_path / "out", SETTINGS) as file:
-        translate_file(lambda lines: ["a\nb\u2028c"] * len(lines), LINES, file, chunk_size=4)
-    assert (tmp_path / "out").read_text() == "a b c\n" * len(LINES)
+        assert file.lines == 4
+        translate_file(twice(), LINES, file, chunk_size=4)
+    assert (tmp_path / "out").read_text() == "".join(f"{line}\n{line}\n" for line in LINES)
+
+
+def test_a_translation_is_one_line():
+    assert one_line("a\nb\u2028c\r\n") == "a b c"
 
 
 @given(st.lists(st.text()), st.integers(1, 5))

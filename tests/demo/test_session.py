@@ -7,6 +7,7 @@ import pytest
 from toy import random_texts
 
 from admin_nmt import Translator
+from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.demo import session
 from admin_nmt.demo.session import ENGINES, Answer, ServedModel, Settings, display_names, sentences_of
 
@@ -75,6 +76,14 @@ def test_an_engine_is_loaded_once(served, monkeypatch):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(ask, range(4)))
     assert len(loaded) == 1 and all(one is found[0] for one in found)
+
+
+def test_sentences_unlike_the_validation_text_are_told(served, folder):
+    (text,) = random_texts(1)
+    assert served.translate([text], Settings()).unusual == [False]
+    for mean, expected in ((0.0, True), (-99.0, False)):
+        UsualScores(sentences=99, mean=mean, deviation=0.0).save(folder)
+        assert ServedModel(folder).translate([text, ""], Settings()).unusual == [expected, False]
 
 
 def test_a_line_that_is_too_long_is_refused(served):

@@ -1,0 +1,132 @@
+"""How sure a model usually is of its translations, and which sentences are unlike the text it was trained on.
+
+A run translates a part of its validation set and writes the mean and the standard deviation of the log-probability a
+token to `validation_scores.json`, a file that travels with the model's folder. A translation that scores
+[`DEVIATIONS`] standard deviations below the mean is one that hardly any validation sentence has.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+from textwrap import shorten
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..files import write_text_whole
+from ..search.beam_search import ScoredIds
+from .worker_processes import Lines, Parts
+
+logger = logging.getLogger(__name__)
+
+FILE = "validation_scores.json"
+DEVIATIONS = 3.5
+FEWEST = 50  # validation sentences, below which a spread says little
+
+
+class UsualScores(BaseModel):
+    """Log-probabilities a token, end of sentence included, of the best translations of validation sentences."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    sentences: int = Field(ge=FEWEST)
+    mean: float = Field(le=0)
+    deviation: float = Field(ge=0)
+
+    @classmethod
+    def of(cls, scores: Sequence[float]) -> Self | None:
+        """The record of these scores; None where they are too few."""
+        if len(scores) < FEWEST:
+            return None
+        return cls(sentences=len(scores), mean=min(fmean(scores), 0.0), deviation=pstdev(scores))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self | None:
+        """What a run recorded in the folder of a model; None where there is no such record."""
+        try:
+            return cls.model_validate_json((folder / FILE).read_bytes())
+        except (OSError, ValidationError):  # a model of another origin may have any file of that name
+            return None
+
+    def save(self, folder: Path) -> None:
+        """Write the record into the folder of a model."""
+        write_text_whole(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+    def is_unusual(self, score: float) -> bool:
+        """Whether hardly any validation sentence has a translation of so low a score a token."""
+        return score < self.mean - DEVIATIONS * self.deviation
+
+
+def score_per_token(best: ScoredIds) -> float:
+    """The log-probability of a translation over its tokens, end of sentence included."""
+    return best.log_prob / (len(best.ids) + 1)
+
+
+@dataclass
+class Unusual:
+    """Counts the sentences with unusually low scores among all that were translated, and keeps the first."""
+
+    total: int = 0
+    count: int = 0
+    first: str = ""
+
+    def add(self, sentences: Sequence[str], total: int) -> None:
+        """Add the unusual ones among `total` sentences."""
+        self.join(Unusual(total, len(sentences), next(iter(sentences), "")))
+
+    def join(self, later: "Unusual") -> None:
+        """Add those of a later part of the text."""
+        self.first = self.first or later.first
+        self.count += later.count
+        self.total += later.total
+
+    def message(self) -> str:
+        """One line on all of them."""
+        return (
+            f"{self.count} of {self.total} sentences score far below this model's validation text: they are probably "
+            "unlike what it was trained on, and translated wrongly; the first: "
+            + shorten(self.first, 80, placeholder="…")
+        )
+
+
+class Written(list[str]):
+    """What is written for some lines, and the unusual sentences among them; a process can send it to another."""
+
+    def __init__(self, lines: Iterable[str], unusual: Unusual) -> None:
+        super().__init__(lines)
+        self.unusual = unusual
+
+    def __reduce__(self) -> tuple:
+        return Written, (list(self), self.unusual)
+
+
+def noting(translator: Any, write: Callable[[Lines], Iterable[str]]) -> Callable[[Lines], Written]:
+    """What `write` gives for lines, with the unusual sentences that `translator` meets meanwhile."""
+
+    def written(lines: Lines) -> Written:
+        unusual = Unusual()
+        translator.report = unusual.add
+        return Written(write(lines), unusual)
+
+    return written
+
+
+def counting(in_order: Callable[[Iterable[Lines]], Parts], unusual: Unusual) -> Callable[[Iterable[Lines]], Parts]:
+    """Lines with what is written for them, as `in_order` gives them, whose unusual sentences are added up."""
+
+    def parts(chunks: Iterable[Lines]) -> Parts:
+        for lines, written in in_order(chunks):
+            if isinstance(written, Written):
+                unusual.join(written.unusual)
+            yield lines, written
+
+    return parts
+
+
+def log_unusual(sentences: Sequence[str], total: int) -> None:
+    """Say in the log that sentences were unusual; nothing where there are none."""
+    if sentences:
+        unusual = Unusual()
+        unusual.add(sentences, total)
+        logger.warning("%s", unusual.message())

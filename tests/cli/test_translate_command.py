@@ -1,0 +1,133 @@
+"""Lines that go into the command translate and come out of it: paragraphs, several processes, and lines that wait."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+from toy import random_texts, toy_tokenizer
+from typer.testing import CliRunner, Result
+
+from admin_nmt import Translator
+from admin_nmt.cli.app import app
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+PATIENCE = 300.0  # seconds, until a command that hangs is ended, and its test fails
+
+
+def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
+    """Run a command; a bug raises."""
+    result = CliRunner().invoke(app, ["translate", *map(str, arguments)], input=stdin, catch_exceptions=False)
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+def told(*arguments: object, code: int) -> str:
+    """What a command that fails says, on one line."""
+    return " ".join(invoke(*arguments, code=code).stderr.split())
+
+
+def started(*arguments: object, **streams: int) -> subprocess.Popen:
+    """The real command, which is killed where it hangs."""
+    command = [sys.executable, "-m", "admin_nmt", "translate", *map(str, arguments)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, **streams)
+    guard = threading.Timer(PATIENCE, process.kill)
+    guard.daemon = True
+    guard.start()
+    return process
+
+
+@pytest.fixture
+def model(tmp_path, tiny_model) -> Path:
+    """The folder of an unfolded ADMIN model."""
+    folder, tokenizer = tmp_path / "model", toy_tokenizer()
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
+    save_tokenizers(folder, tokenizer)
+    return folder
+
+
+def test_wrong_devices_and_processes_are_told():
+    assert "no device 'abc' here" in told("model", "--device", "cpu,abc", code=2)
+    assert "--processes 1: --device names 2; give as many" in told(
+        "model", "--device", "cpu,cpu", "--processes", 1, code=2
+    )
+    assert "did you mean de?" in told("model", "--source-language", "german", code=2)
+
+
+def test_paragraphs(model, tmp_path):
+    pytest.importorskip("sentencex")
+    sentences = random_texts(5)
+    first, second, third, fourth, fifth = Translator.from_pretrained(model, num_beams=2).translate(sentences)
+    paragraphs = f"{sentences[0]} {sentences[1]}\n\n{sentences[2]}\n \n{sentences[3]}\t{sentences[4]}\n"
+    (tmp_path / "in").write_text(paragraphs)
+    command = [model, "--num-beams", 2, "--split-sentences"]
+    assert "does not tell its source language; add --source-language, such as en" in told(*command, code=1)
+    (model / "README.md").write_text("---\nlanguage: [en, de]\ntags: [admin_nmt]\n---\n")
+    files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    invoke(*command, *files)
+    lines = [f"{first} {second}", "", third, "", f"{fourth}\t{fifth}"]
+    assert (tmp_path / "out").read_text() == "".join(f"{line}\n" for line in lines)
+    assert invoke(*command, stdin=paragraphs).stdout == (tmp_path / "out").read_text()
+
+
+def test_a_line_is_answered_while_others_are_not_there_yet(model):
+    """One line, its answer, then many at once, the last of them without its line feed."""
+    source = [*random_texts(20), "", *random_texts(10, 1)]
+    expected = Translator.from_pretrained(model, num_beams=1).translate(source)
+    with started(model, "--num-beams", 1, "--chunk", 8, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        process.stdin.write(f"{source[0]}\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{expected[0]}\n"
+        rest, stderr = process.communicate("\n".join(source[1:]))
+    assert process.returncode == 0, stderr
+    assert rest == "".join(f"{line}\n" for line in expected[1:])
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_command_that_waits_for_lines(model):
+    with started(model, "--num-beams", 1, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+        process.stdin.write("Ba.\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+        assert process.stderr.read().splitlines()[-1].startswith("interrupted")
+
+
+@pytest.mark.slow
+def test_several_processes_give_the_bytes_of_one(model, tmp_path):
+    """Killed in the middle, and resumed."""
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in [*random_texts(40), "", *random_texts(40, 1)]))
+    options = [model, "--num-beams", 2, "--chunk", 2, "--input", tmp_path / "in"]
+    invoke(*options, "--output", tmp_path / "one")
+    resumable = [*options, "--output", tmp_path / "two", "--processes", 2]
+    process = started(*resumable, stderr=subprocess.DEVNULL)
+    partial = tmp_path / "two.partial"
+    while not (partial.exists() and len(partial.read_bytes().splitlines()) >= 8):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    with started(*resumable, stderr=PIPE) as process:
+        stderr = process.stderr.read()
+    assert process.returncode == 0, stderr
+    assert "continuing after the" in stderr
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+@pytest.mark.slow
+def test_several_processes_answer_a_line_that_waits(model):
+    with started(model, "--num-beams", 1, "--processes", 2, stdin=PIPE, stdout=PIPE) as process:
+        expected = Translator.from_pretrained(model, num_beams=1).translate(["Ba do.", "Ki."])
+        for line, translation in zip(["Ba do.", "Ki."], expected, strict=True):
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{translation}\n"
+        process.stdin.close()
+        assert process.wait() == 0

@@ -1,0 +1,156 @@
+"""Chunks that several processes translate come in their order, and everything that goes wrong is told in its turn.
+
+The new processes import this file, so nothing heavy is imported here.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from admin_nmt.decoding.file_translation import PartialFile, chunks, translate_file
+from admin_nmt.decoding.worker_processes import AHEAD, WorkerProcesses, one_after_the_other, translating
+
+LINES = [f"line {number}" for number in range(10)]
+PATIENCE = 100.0  # seconds, until a test fails that would wait forever
+
+
+def obey(folder: Path, lines: list[str]) -> list[str]:
+    """Reverses lines, and does what some of them say."""
+    for line in lines:
+        word, _, name = line.partition(" ")
+        if word == "touch":
+            (folder / name).touch()
+        elif word == "await":
+            give_up = time.monotonic() + PATIENCE
+            while not (folder / name).exists():
+                assert time.monotonic() < give_up
+                time.sleep(0.01)
+        elif word == "refuse":
+            raise ValueError(f"no {name}")
+        elif word == "fail":
+            raise KeyError(name)
+        elif word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return [line[::-1] for line in lines]
+
+
+def load(folder: Path):
+    return partial(obey, folder)
+
+
+def load_nothing():
+    raise FileNotFoundError(2, "No such file or directory", "weights")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("signs")
+
+
+@pytest.fixture(scope="module")
+def two(folder):
+    """Two processes, for tests in which nothing goes wrong."""
+    with WorkerProcesses([partial(load, folder)] * 2) as processes:
+        yield processes
+
+
+def test_the_order_is_that_of_the_chunks(two):
+    """The first chunk waits until the last one has been translated."""
+    parts = [["await last", "a"], ["b"], ["c"], ["touch last"]]
+    assert list(two(parts)) == [(part, [line[::-1] for line in part]) for part in parts]
+
+
+def test_the_bytes_are_those_of_one_process(two, folder, tmp_path):
+    for name, in_order in (("one", one_after_the_other(load(folder))), ("two", two)):
+        with PartialFile(tmp_path / name, {}) as file:
+            translate_file(in_order, LINES, file, chunk_size=3)
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
+    assert (tmp_path / "one").read_text() == "".join(f"{line[::-1]}\n" for line in LINES)
+
+
+def test_an_answer_does_not_wait_for_more_lines(two):
+    answered = threading.Event()
+
+    def lines():
+        yield ["first"]
+        assert answered.wait(PATIENCE)
+        yield ["second"]
+
+    parts = two(lines())
+    assert next(parts) == (["first"], ["tsrif"])
+    answered.set()
+    assert list(parts) == [(["second"], ["dnoces"])]
+
+
+def test_no_more_is_read_than_is_worked_on(folder):
+    taken = count()
+    with WorkerProcesses([partial(load, folder)]) as processes:
+        parts = processes([str(next(taken))] for _ in range(1000))
+        for number in range(5):
+            assert next(parts)[0] == [str(number)]
+        assert next(taken) <= 5 + AHEAD
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("refuse it", ValueError, "^no it$"),
+        ("fail it", RuntimeError, r"in a process that translates:\nTraceback (.*\n)*KeyError: 'it'"),
+        ("die now", ChildProcessError, r"was killed \(exit code -9\).* with fewer processes"),
+    ],
+)
+def test_what_fails_is_told_after_what_is_finished(folder, tmp_path, line, kind, message):
+    lines = [*LINES[:7], line, *LINES[7:]]
+    before = multiprocessing.active_children()
+    with (
+        pytest.raises(kind, match=message),
+        PartialFile(tmp_path / "out", {}) as file,
+        WorkerProcesses([partial(load, folder)] * 2) as processes,
+    ):
+        translate_file(processes, lines, file, chunk_size=2)
+    assert set(multiprocessing.active_children()) == set(before)
+    assert (tmp_path / "out.partial").read_text() == "".join(f"{line[::-1]}\n" for line in LINES[:6])
+    with PartialFile(tmp_path / "out", {}) as file:
+        translate_file(one_after_the_other(lambda part: [line[::-1] for line in part]), lines, file, chunk_size=2)
+    assert (tmp_path / "out").read_text() == "".join(f"{line[::-1]}\n" for line in lines)
+
+
+def test_a_model_that_does_not_load_is_told():
+    with (
+        pytest.raises(ValueError, match=r"^weights: No such file or directory$"),
+        translating([load_nothing] * 2) as two,
+    ):
+        list(two([["a"]]))
+
+
+def test_what_the_lines_raise_comes_after_the_lines_before_it(two):
+    def lines():
+        yield "a"
+        yield "b"
+        raise ValueError("line 3 is not valid UTF-8")
+
+    parts = two(chunks(lines(), 1))
+    assert [next(parts)[0], next(parts)[0]] == [["a"], ["b"]]
+    with pytest.raises(ValueError, match="line 3"):
+        next(parts)
+
+
+def test_an_interrupt_ends_all_processes(folder):
+    """Ctrl-C reaches every process of the terminal, and this one ends the others."""
+    handler, before = signal.getsignal(signal.SIGINT), multiprocessing.active_children()
+    with pytest.raises(KeyboardInterrupt), WorkerProcesses([partial(load, folder)] * 2) as processes:
+        parts = processes([["a"], ["await what never comes"]])
+        assert next(parts) == (["a"], ["a"])
+        for process, _ in processes.ends:
+            os.kill(process.pid, signal.SIGINT)
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        next(parts)
+    assert set(multiprocessing.active_children()) == set(before)
+    assert signal.getsignal(signal.SIGINT) is handler
