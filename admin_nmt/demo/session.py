@@ -61,8 +61,8 @@ class Answer:
     Args:
         sentences: the translations of each sentence, best first; a blank line has one empty translation.
         seconds: how long search and attention took, also while other visitors' searches took a part of the machine.
-        unusual: which sentences are probably unlike what the model was trained on, where its folder tells how sure it is
-            of its validation text.
+        unusual: which sentences are probably unlike the training text, where the folder tells how sure the model is of
+            its validation text.
     """
 
     sentences: list[list[Translation]]
