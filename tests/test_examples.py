@@ -26,7 +26,8 @@ def in_pages() -> set[str]:
     for path in (ROOT / "training").rglob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         blocks += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    return {found for text in blocks if ABOUT_TRANSLATION.search(text) for found in SENTENCE.findall(text)}
+    texts = [found for text in blocks if ABOUT_TRANSLATION.search(text) for found in SENTENCE.findall(text)]
+    return {sentence for text in texts for sentence in re.split(r"(?<=[.?!])\s+", text)}
 
 
 def in_commands() -> set[str]:

@@ -35,20 +35,34 @@ def speed(answer: Answer) -> str:
     return '<p class="nmt-speed">' + "".join(f"<span>{fact}</span>" for fact in facts) + "</p>"
 
 
-def details(answer: Answer, lines: list[str]) -> str:
-    """For each line the best translations and the attention of the first; of several lines the first is unfolded."""
-    parts = [f'<div class="nmt-answer">{_alternatives(found)}{_attention(found[0])}</div>' for found in answer.lines]
+def warning(answer: Answer, sentences: list[str]) -> str:
+    """Which sentences are probably translated wrongly; nothing where none is."""
+    if not any(answer.unusual):
+        return ""
+    if len(sentences) == 1:
+        which = "This sentence is"
+    else:
+        found = [str(number) for number, is_unusual in enumerate(answer.unusual, 1) if is_unusual]
+        which = f"Sentence {found[0]} is" if len(found) == 1 else f"Sentences {', '.join(found)} are"
+    text = f"{which} probably unlike what the model was trained on, and translated wrongly."
+    return f'<p class="nmt-warning" role="status">{safe(text)}</p>'
+
+
+def details(answer: Answer, sentences: list[str]) -> str:
+    """For each sentence its best translations and the attention of the first; of several, the first is unfolded."""
+    parts = [
+        f'<div class="nmt-answer">{_alternatives(found)}{_attention(found[0])}</div>' for found in answer.sentences
+    ]
     if len(parts) == 1:
         return parts[0]
-    return "".join(
-        _folded(line, part, number == 0) for number, (line, part) in enumerate(zip(lines, parts, strict=True)) if line
-    )
+    rows = enumerate(zip(sentences, parts, strict=True))
+    return "".join(_folded(sentence, part, number == 0) for number, (sentence, part) in rows if sentence)
 
 
-def _folded(line: str, part: str, is_open: bool) -> str:
-    """What there is to a line, below the line itself."""
-    summary = f'<summary dir="auto">{safe(line)}</summary>'
-    return f'<details class="nmt-line"{" open" if is_open else ""}>{summary}{part}</details>'
+def _folded(sentence: str, part: str, is_open: bool) -> str:
+    """What there is to a sentence, below the sentence itself."""
+    summary = f'<summary dir="auto">{safe(sentence)}</summary>'
+    return f'<details class="nmt-sentence"{" open" if is_open else ""}>{summary}{part}</details>'
 
 
 def _alternatives(found: list[Translation]) -> str:

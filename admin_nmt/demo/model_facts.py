@@ -10,6 +10,7 @@ from yaml import YAMLError
 
 from ..folders.model_folder import generation_defaults, read_config
 from ..folders.model_info import count_parameters
+from ..folders.source_language import source_language
 from ..metrics.languages import language_name
 
 # The line of a card's Python snippet that holds its example sentences.
@@ -23,6 +24,7 @@ class ModelFacts:
     Args:
         size: a phrase such as "12-2 layers, 2.1M parameters".
         decoder_layers: how many there are.
+        source_language: its code, as far as the folder tells it.
         languages: codes of source and target, or nothing where the card does not tell which is which.
         examples: sentences that the model's card translates.
         length_penalty: that of its own settings.
@@ -31,6 +33,7 @@ class ModelFacts:
 
     size: str
     decoder_layers: int
+    source_language: str | None = None
     languages: tuple[str, str] | None = None
     examples: tuple[str, ...] = ()
     length_penalty: float = 1.0
@@ -53,7 +56,8 @@ def model_facts(folder: Path) -> ModelFacts:
     count = f"{parameters / 1e6:,.1f}M" if parameters >= 1e5 else f"{parameters:,}"
     size = f"{config.encoder_layers}-{config.decoder_layers} layers, {count} parameters"
     length_penalty = generation_defaults(folder, config).length_penalty
-    facts = ModelFacts(size, config.decoder_layers, length_penalty=1.0 if length_penalty is None else length_penalty)
+    length_penalty = 1.0 if length_penalty is None else length_penalty
+    facts = ModelFacts(size, config.decoder_layers, source_language(folder), length_penalty=length_penalty)
     path = folder / "README.md"
     if not path.is_file():
         return facts

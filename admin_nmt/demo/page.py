@@ -13,7 +13,7 @@ import gradio as gr
 from ..metrics.languages import is_written_leftward, language_name
 from ..user_errors import describe, user_errors
 from . import markup
-from .session import ENGINES, MOST_BEAMS, MOST_CHARACTERS, ServedModel, Settings, display_names, lines_of
+from .session import ENGINES, MOST_BEAMS, MOST_CHARACTERS, ServedModel, Settings, display_names, sentences_of
 
 STYLE = Path(__file__).with_name("page.css")
 AT_ONCE = 2  # translations that run side by side; who comes later waits in the queue
@@ -110,7 +110,7 @@ def _controls(
     facts = models[0].facts
     text = gr.Textbox(
         label=language_name(languages[0]) if languages else "Source text",
-        placeholder="Write one sentence a line. Shift+Enter translates.",
+        placeholder=f"Write {'text' if facts.source_language else 'one sentence a line'}. Shift+Enter translates.",
         lines=5,
         max_lines=12,
         max_length=MOST_CHARACTERS,
@@ -177,15 +177,17 @@ def _translate(
     """
     empty = ["", "", ""] * len(models)
     try:
-        lines, settings = lines_of(text or ""), Settings(int(num_beams), float(length_penalty), engine, int(layer))
+        sentences = sentences_of(text or "", models[0].facts.source_language)
+        settings = Settings(int(num_beams), float(length_penalty), engine, int(layer))
     except ValueError as error:
         return [markup.notice(str(error)), *empty]
     shown = []
     for model in models:
         try:
-            answer = model.translate(lines, settings)
+            answer = model.translate(sentences, settings)
         except user_errors() as error:
             shown += ["", markup.notice(describe(error).replace(str(model.folder), model.name)), ""]
         else:
-            shown += [answer.text, markup.speed(answer), markup.details(answer, lines)]
+            below = markup.warning(answer, sentences) + markup.speed(answer)
+            shown += [answer.text, below, markup.details(answer, sentences)]
     return ["", *shown]

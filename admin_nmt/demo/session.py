@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from ..decoding.translator import Translation, Translator
+from ..decoding.usual_scores import UsualScores
 from ..folders.model_folder import local_folder
 from .model_facts import ModelFacts, model_facts
 
@@ -20,7 +21,7 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 MOST_BEAMS = 12
 MOST_CHARACTERS = 1000
-MOST_LINES = 20
+MOST_SENTENCES = 20
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,25 @@ class Answer:
     """What a model makes of a text.
 
     Args:
-        lines: the translations of each line, best first; a blank line has one empty translation.
+        sentences: the translations of each sentence, best first; a blank line has one empty translation.
         seconds: how long search and attention took, also while other visitors' searches took a part of the machine.
+        unusual: which sentences are probably unlike the training text, where the folder tells how sure the model is of
+            its validation text.
     """
 
-    lines: list[list[Translation]]
+    sentences: list[list[Translation]]
     seconds: float
+    unusual: Sequence[bool] = ()
 
     @property
     def text(self) -> str:
         """The best translations, a line each."""
-        return "\n".join(line[0].text for line in self.lines)
+        return "\n".join(found[0].text for found in self.sentences)
 
     @property
     def tokens(self) -> int:
         """Tokens of the best translations, each with its end of sentence."""
-        return sum(len(line[0].tokens) + 1 for line in self.lines if line[0].tokens)
+        return sum(len(found[0].tokens) + 1 for found in self.sentences if found[0].tokens)
 
 
 class ServedModel:
@@ -92,6 +96,7 @@ class ServedModel:
         self.name = str(path_or_repo)
         self.device = device
         self.facts: ModelFacts = model_facts(self.folder)
+        self._usual = UsualScores.load(self.folder)
         self._translators: dict[str, Translator] = {}
         self._loading = Lock()
         self.translator("PyTorch")  # what is wrong with a model is told before anybody sees a page
@@ -110,32 +115,41 @@ class ServedModel:
                     self._translators[engine] = Translator.from_pretrained(self.folder, device=self.device, **options)
         return self._translators[engine]
 
-    def translate(self, lines: Sequence[str], settings: Settings) -> Answer:
-        """Translates lines, each for itself.
+    def translate(self, sentences: Sequence[str], settings: Settings) -> Answer:
+        """Translates sentences, each for itself.
 
         Raises:
-            ValueError: a line has more tokens than the model has positions, or the engine cannot run the model.
+            ValueError: a sentence has more tokens than the model has positions, or the engine cannot run the model.
             ImportError: the engine is not installed.
         """
         translator = self.translator(settings.engine)
         longest = translator.model.config.max_position_embeddings
-        for number, ids in enumerate(translator.tokenizer(list(lines), verbose=False)["input_ids"], 1):
+        for number, ids in enumerate(translator.tokenizer(list(sentences), verbose=False)["input_ids"], 1):
             if len(ids) > longest:
                 raise ValueError(
-                    f"Line {number} has {len(ids):,} tokens, and the model reads {longest:,}: break it into sentences, "
-                    "one a line."
+                    f"Sentence {number} has {len(ids):,} tokens, and the model reads {longest:,}: write shorter ones."
                 )
         search: dict[str, Any] = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
         if settings.engine == "PyTorch":  # the only one that gives attention
             layers = translator.model.config.decoder_layers
             search["alignment_layer"] = min(settings.layer or layers, layers) - 1
         start = time.perf_counter()
-        translations = translator.translations(lines, nbest=settings.num_beams, **search)
-        return Answer(translations, time.perf_counter() - start)
+        translations = translator.translations(sentences, nbest=settings.num_beams, **search)
+        seconds = time.perf_counter() - start
+        return Answer(translations, seconds, [self._is_unusual(found[0]) for found in translations])
+
+    def _is_unusual(self, best: Translation) -> bool:
+        """Whether a translation scores far below those of the validation text."""
+        if self._usual is None or not best.tokens:
+            return False
+        return self._usual.is_unusual(best.log_prob / (len(best.tokens) + 1))
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines of a text that a visitor wrote, without blank ones around it.
+def sentences_of(text: str, language: str | None = None) -> list[str]:
+    """The sentences of a text that a visitor wrote, "" for a blank line between others.
+
+    Args:
+        language: code of the text's language, by whose rules lines are split; without it each line is a sentence.
 
     Raises:
         ValueError: there is nothing to translate, or more than one request may hold.
@@ -145,8 +159,12 @@ def lines_of(text: str) -> list[str]:
         raise ValueError("Write a sentence to translate.")
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at a time are translated.")
-    if len(lines) > MOST_LINES:
-        raise ValueError(f"The text has {len(lines)} lines; {MOST_LINES} at a time are translated.")
+    if language is not None:
+        from ..decoding.paragraphs import split_sentences
+
+        lines = [one.strip() for line in lines for one in split_sentences(line, language) or [""]]
+    if len(lines) > MOST_SENTENCES:
+        raise ValueError(f"The text has {len(lines)} sentences; {MOST_SENTENCES} at a time are translated.")
     return lines
 
 

@@ -51,8 +51,8 @@ def test_type_translate_read(visit, served, width, dark):
     expected = served.translate([text], Settings())
     assert page.write(text).press_translate().translations() == [expected.text]
     page.wait(lambda: page.text(".nmt-heat"))
-    assert rows(page) == [" ".join(one.text.split()) for one in expected.lines[0]]
-    cells = len(expected.lines[0][0].tokens) * len(expected.lines[0][0].source_tokens)
+    assert rows(page) == [" ".join(one.text.split()) for one in expected.sentences[0]]
+    cells = len(expected.sentences[0][0].tokens) * len(expected.sentences[0][0].source_tokens)
     assert len(page.text(".nmt-heat td[style]")) == cells
     assert not page.cut_off() and not page.complaints()
     assert page.hosts() == {"127.0.0.1"}
@@ -75,8 +75,8 @@ def test_text_that_looks_like_code(visit, served, monkeypatch):
     hostile = "<img src=x onerror=document.title='run'> ${7*7} {{7*7}}"
     page = visit(served)
     page.write(f"{hostile}\nBal do.").press_translate().translations()
-    page.wait(lambda: page.text(".nmt-line"))
-    assert page.text(".nmt-line summary")[0] == hostile
+    page.wait(lambda: page.text(".nmt-sentence"))
+    assert page.text(".nmt-sentence summary")[0] == hostile
     assert "run" not in page.driver.title and not page.text(".nmt-details img")
 
 

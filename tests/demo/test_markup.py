@@ -66,6 +66,16 @@ def test_speed():
     assert Reader(markup.speed(Answer([[translation("")]], 0.0))).words[1:] == ["0 tokens", "0 tokens a second"]
 
 
+def test_a_warning_names_the_sentences():
+    def said(*unusual: bool) -> str:
+        answer = Answer([[translation("Do")]] * len(unusual), 1.0, unusual)
+        return "".join(Reader(markup.warning(answer, ["Bal"] * len(unusual))).words)
+
+    assert said(False) == said() == ""
+    assert said(True).startswith("This sentence is probably")
+    assert said(False, True).startswith("Sentence 2 is") and said(True, False, True).startswith("Sentences 1, 3 are")
+
+
 def test_a_heat_map_has_a_cell_for_each_weight():
     weights = np.array([[0.0, 1.0], [0.25, 0.75], [0.5, 0.5]])
     page = Reader(markup.details(Answer([[translation("Do mu re", attention=weights)]], 1.0), ["Bal do"]))

@@ -30,7 +30,7 @@ def test_a_client_gets_the_translation(served):
         message, translation, speed, details = client.predict(text, 3, 0.5, "PyTorch", 1, api_name="/translate")
         expected = served.translate([text], Settings(3, 0.5))
         assert not message and translation == expected.text and "tokens a second" in speed
-        assert details.count('<td data-head="score">') == len(expected.lines[0]) and "nmt-heat" in details
+        assert details.count('<td data-head="score">') == len(expected.sentences[0]) and "nmt-heat" in details
         with pytest.raises(Exception, match=r"99|greater|maximum"):
             client.predict(text, 99, 0.5, "PyTorch", 1, api_name="/translate")
     finally:

@@ -7,8 +7,9 @@ import pytest
 from toy import random_texts
 
 from admin_nmt import Translator
+from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.demo import session
-from admin_nmt.demo.session import ENGINES, Answer, ServedModel, Settings, display_names, lines_of
+from admin_nmt.demo.session import ENGINES, Answer, ServedModel, Settings, display_names, sentences_of
 
 
 def test_an_answer_is_what_the_translator_says(served, folder):
@@ -16,8 +17,8 @@ def test_an_answer_is_what_the_translator_says(served, folder):
     answer = served.translate(lines, Settings(num_beams=3, length_penalty=0.5))
     translator = Translator.from_pretrained(folder)
     assert answer.text.split("\n") == translator.translate(lines, num_beams=3, length_penalty=0.5)
-    assert answer.tokens == sum(len(line[0].tokens) + 1 for line in answer.lines) and answer.seconds > 0
-    for line in answer.lines:
+    assert answer.tokens == sum(len(line[0].tokens) + 1 for line in answer.sentences) and answer.seconds > 0
+    for line in answer.sentences:
         assert 1 <= len(line) <= 3
         assert [one.score for one in line] == sorted((one.score for one in line), reverse=True)
 
@@ -25,15 +26,15 @@ def test_an_answer_is_what_the_translator_says(served, folder):
 def test_settings_reach_the_search(served):
     lines = random_texts(3)
     one, five = (served.translate(lines, Settings(num_beams=beams)) for beams in (1, 5))
-    assert {len(line) for line in one.lines} == {1} and max(len(line) for line in five.lines) > 1
+    assert {len(line) for line in one.sentences} == {1} and max(len(line) for line in five.sentences) > 1
     for penalty in (0.0, 2.0):
-        for best, *_ in served.translate(lines, Settings(length_penalty=penalty)).lines:
+        for best, *_ in served.translate(lines, Settings(length_penalty=penalty)).sentences:
             assert best.score == pytest.approx(best.log_prob / (len(best.tokens) + 1) ** penalty, rel=1e-4)
 
 
 def test_attention_is_that_of_the_layer(served):
     def weights(layer: int | None) -> list[list[float]]:
-        (line,) = served.translate(random_texts(1), Settings(layer=layer)).lines
+        (line,) = served.translate(random_texts(1), Settings(layer=layer)).sentences
         assert line[0].attention.shape == (len(line[0].tokens), len(line[0].source_tokens))
         return line[0].attention.tolist()
 
@@ -45,7 +46,7 @@ def test_ctranslate2_answers_too(served, folder, engine):
     pytest.importorskip("ctranslate2")
     lines = random_texts(3)
     answer = served.translate(lines, Settings(engine=engine))
-    assert answer.lines[0][0].attention is None
+    assert answer.sentences[0][0].attention is None
     translator = Translator.from_pretrained(folder, **ENGINES[engine])
     assert answer.text.split("\n") == translator.translate(lines, num_beams=5, length_penalty=1.0)
 
@@ -77,8 +78,16 @@ def test_an_engine_is_loaded_once(served, monkeypatch):
     assert len(loaded) == 1 and all(one is found[0] for one in found)
 
 
+def test_sentences_unlike_the_validation_text_are_told(served, folder):
+    (text,) = random_texts(1)
+    assert served.translate([text], Settings()).unusual == [False]
+    for mean, expected in ((0.0, True), (-99.0, False)):
+        UsualScores(sentences=99, mean=mean, deviation=0.0).save(folder)
+        assert ServedModel(folder).translate([text, ""], Settings()).unusual == [expected, False]
+
+
 def test_a_line_that_is_too_long_is_refused(served):
-    with pytest.raises(ValueError, match=r"^Line 2 has .* tokens, and the model reads 64: break it into sentences"):
+    with pytest.raises(ValueError, match=r"^Sentence 2 has .* tokens, and the model reads 64"):
         served.translate([*random_texts(1), "balro " * 64], Settings())
 
 
@@ -90,16 +99,24 @@ def test_settings_out_of_range(fields):
         Settings(**fields)
 
 
-def test_lines():
-    assert lines_of(" Bal do. \n\n\tMu.\r\n") == ["Bal do.", "", "Mu."]
-    for text, said in ((" \n ", "Write a sentence"), ("a" * 1001, "1,001 characters"), ("a\n" * 21, "21 lines")):
+def test_sentences():
+    assert sentences_of(" Bal do. \n\n\tMu.\r\n") == ["Bal do.", "", "Mu."]
+    for text, said in ((" \n ", "Write a sentence"), ("a" * 1001, "1,001 characters"), ("a\n" * 21, "21 sentences")):
         with pytest.raises(ValueError, match=said):
-            lines_of(text)
+            sentences_of(text)
+
+
+def test_lines_are_split_by_the_rules_of_their_language():
+    pytest.importorskip("sentencex")
+    text = "Mr. Bal is here. Who is he?\n\nHe is Bal."
+    assert sentences_of(text, "en") == ["Mr. Bal is here.", "Who is he?", "", "He is Bal."]
+    with pytest.raises(ValueError, match="21 sentences"):
+        sentences_of("He is Bal. " * 21, "en")
 
 
 def test_blank_lines_stay_blank(served):
     answer = served.translate(["Bal do.", "", "Mu."], Settings())
-    assert answer.text.split("\n")[1] == "" and len(answer.lines) == 3
+    assert answer.text.split("\n")[1] == "" and len(answer.sentences) == 3
 
 
 def test_nothing_takes_no_time():
