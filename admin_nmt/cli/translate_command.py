@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Models = Annotated[
     list[str],
     typer.Argument(
-        metavar="MODEL...",
+        metavar="MODEL",
         help="Folder or Hub repository of a model; several translate as an ensemble.",
         show_default=False,
     ),

@@ -56,7 +56,7 @@ def model(tmp_path, tiny_model) -> Path:
 
 def test_the_command_writes_what_the_library_gives(model):
     translator, texts = Translator.from_pretrained(model, num_beams=3), [*random_texts(3), ""]
-    stdin, beams = "\n".join(texts), ("--num-beams", 3)
+    stdin, beams = "".join(f"{text}\n" for text in texts), ("--num-beams", 3)
     found = translator.translations(texts, nbest=2, alignment_layer=default_layer(translator.model))
     lists = [nbest_lines(text, rows).split("\n") for text, rows in zip(texts, found, strict=True)]
     expected = [f"{number} ||| {line}" for number, lines in enumerate(lists) for line in lines]
