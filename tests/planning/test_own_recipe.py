@@ -30,8 +30,15 @@ def small_memory(monkeypatch):
 
 @pytest.mark.parametrize(
     ("pairs", "cpu", "gpu", "vocabulary"),
-    [(300, TINY, TINY, 2000), (9_999, TINY, TINY, 2000), (10_000, SMALL, SMALL, 8000), (99_999, SMALL, SMALL, 8000)]
-    + [(100_000, SMALL, BASE, 16_000), (999_999, SMALL, BASE, 16_000), (40_000_000, SMALL, DEEP, 32_000)],
+    [
+        (300, TINY, TINY, 2000),
+        (9_999, TINY, TINY, 2000),
+        (10_000, SMALL, SMALL, 8000),
+        (99_999, SMALL, SMALL, 8000),
+        (100_000, SMALL, BASE, 16_000),
+        (999_999, SMALL, BASE, 16_000),
+        (40_000_000, SMALL, DEEP, 32_000),
+    ],
 )
 def test_sizes_grow_with_the_corpus_and_the_device(pairs, cpu, gpu, vocabulary):
     row = row_for(pairs)
