@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,8 +64,13 @@ def test_a_recipe_is_written_once_and_then_kept(here, trained):
     again = train(*FILES, "--training.max_steps", 30).stdout
     assert again == f"{path}: the recipe of these files, as it is there\n"
     assert path.read_text() == f"# mine\n{first}"
+    held_out = Path("runs/train-en-de/data")
+    earlier = {file.name: file.read_text() for file in held_out.iterdir()}
+    shutil.rmtree("runs/train-en-de")
+    train(*FILES)
+    assert {file.name: file.read_text() for file in held_out.iterdir()} == earlier
     train(path)
-    assert trained[0].as_dict() == trained[1].as_dict() == trained[2].as_dict()
+    assert trained[0].as_dict() == trained[1].as_dict() == trained[2].as_dict() == trained[3].as_dict()
     assert trained[0].output_dir == "runs/train-en-de"
 
 
@@ -102,6 +108,7 @@ def test_pairs_in_one_file_with_languages_as_columns(here, trained):
         (["--training.max_stepz", "3"], "--training.max_stepz: unknown field training.max_stepz; did you mean"),
         (["--training.max_steps", "many"], "--training.max_steps holds 'many' where a whole number belongs"),
         (["--languages", "en", "dee"], "--languages holds ['en', 'dee']: language 'dee': is no known code"),
+        (["--training.eval_steps", "30", "--training.save_steps", "40"], "recipe: training: --load_best_model_at_end"),
         (["--data.valid_every", "9"], "--data.valid_every: the text is named by --source and --target; leave"),
     ],
 )
@@ -119,7 +126,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 def test_interrupted_the_same_command_goes_on_and_the_model_translates(here):
     """The real command on 1,500 pairs: SIGTERM in the middle, then the same command again."""
     write("train", 1500)
-    small = ["--training.max_steps", 60, "--training.save_steps", 30, "--model.encoder_layers", 2]
+    small = ["--training.max_steps", 60, "--training.eval_steps", 30, "--model.encoder_layers", 2]
     command = [sys.executable, "-m", "admin_nmt", "train", *FILES, *map(str, small)]
     run, log = Path("runs/train-en-de"), Path("log")
     with log.open("wb") as file, subprocess.Popen(command, env=ENVIRONMENT, stdout=file, stderr=file) as process:
@@ -139,3 +146,19 @@ def test_interrupted_the_same_command_goes_on_and_the_model_translates(here):
     translated = subprocess.run(translate, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert translated.stdout == (run / "test.hyp").read_text()
     assert "taking its stock model, runs/train-en-de/standard" in translated.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_train_by_one_recipe(here):
+    """One writes it and the held-out pairs, the other waits and takes them."""
+    write("train")
+    launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", "-m", "admin_nmt", "train", *FILES]
+    small = ["--training.max_steps", "2", "--model.encoder_layers", "2", "--model.decoder_layers", "1"]
+    result = subprocess.run([*command, *small], env=ENVIRONMENT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("a recipe for train.en and train.de") == 1
+    assert "the recipe of these files, as it is there" not in result.stdout
+    assert "[2/5] training on 2 processes of 1 thread each: admin, 2-1 layers" in result.stdout
+    assert "updates of at most 2 × 512 tokens; 2 updates are" in result.stdout
+    assert Path("runs/train-en-de/standard/config.json").exists()
