@@ -1,5 +1,6 @@
 """Commands on the folder of a model: profile, fold, export, average, info, convert-fairseq, card, publish."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -262,11 +263,13 @@ def publish(
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --private
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --space
     """
-    if space:
-        from ..demo.space import publish_with_space as publish_models
-    else:
-        from ..runs.publishing import publish_run as publish_models
+    from ..runs.publishing import publish_run
 
+    publish_models: Callable[..., Iterator[str]] = publish_run
+    if space:
+        from ..demo.space import publish_with_space
+
+        publish_models = publish_with_space
     for url in publish_models(run, repo, private=private):
         print(url, flush=True)
     if space and private:

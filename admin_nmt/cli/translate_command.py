@@ -33,6 +33,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..decoding.translation_formats import LineTranslator
+    from ..decoding.usual_scores import Unusual
 
 Models = Annotated[
     list[str],
@@ -179,7 +180,7 @@ def translate(
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
         if not no_warning:
-            stack.callback(lambda: unusual.count and say(f"warning: {unusual.message()}"))
+            stack.callback(warn, unusual)
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
         in_order = counting(in_order, unusual)
         if writing.form == "nbest":
@@ -188,6 +189,12 @@ def translate(
             translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
         else:
             _answer(in_order, lines, chunk, latency if is_live else None, progress=not progress and text is None)
+
+
+def warn(unusual: "Unusual") -> None:
+    """Say on stderr how many sentences were unlike the training text, if any were."""
+    if unusual.count:
+        say(f"warning: {unusual.message()}")
 
 
 def load_translator(
@@ -321,14 +328,13 @@ def _answer(
     progress: bool,
 ) -> None:
     """Write translations to stdout as they come; with a `latency`, of what has come by then."""
-    from tqdm import tqdm
-
+    from ..console.terminal import progress_bar
     from ..decoding.file_translation import chunks
     from ..decoding.streaming import arriving
 
     parts = chunks(lines, chunk) if latency is None else arriving(lines, chunk, latency)
-    hidden = not progress or sys.stdin.isatty() or sys.stdout.isatty()
-    with tqdm(desc="lines", unit="line", leave=False, disable=hidden) as bar:
+    shown = progress and not sys.stdin.isatty() and not sys.stdout.isatty()
+    with progress_bar(desc="lines", unit="line", shown=shown) as bar:
         for part, written in in_order(parts):
             write_lines(written)
             bar.update(len(part))

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard
 from yaml import YAMLError
@@ -70,13 +71,14 @@ def model_facts(folder: Path) -> ModelFacts:
 
 def _with_card(facts: ModelFacts, card: ModelCard) -> ModelFacts:
     """Facts of a card; only those of this package name the source language first."""
-    if "admin_nmt" not in (card.data.tags or []):
+    data: Any = card.data  # its fields are those of its header
+    if "admin_nmt" not in (data.tags or []):
         return facts
-    languages = card.data.language or []
+    languages = data.language or []
     found = SENTENCES.search(card.text)
     return replace(
         facts,
         languages=(languages[0], languages[1]) if len(languages) == 2 else None,
         examples=tuple(json.loads(found[1])) if found else (),
-        license=None if card.data.license == "unknown" else card.data.license,
+        license=None if data.license == "unknown" else data.license,
     )
