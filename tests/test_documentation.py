@@ -145,7 +145,8 @@ def folder(tmp_path_factory) -> Path:
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
     result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
     assert result.exit_code == 0, result.output
-    shutil.copytree(folder / "runs/mine", folder / "runs/phrasebook")
+    for name in ("phrasebook", "mine-2"):
+        shutil.copytree(folder / "runs/mine", folder / "runs" / name)
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
     seeds = [f"grids/multi30k-variants/{system}-18-6-seed{seed}" for system in ("admin", "post_ln") for seed in (1, 2)]
     for run in ("admin-1", "admin-2", "post-1", "post-2", *seeds):  # translated, no more

@@ -1,15 +1,16 @@
 """The command translate: lines in, translations out.
 
-Which lines go in and out, and which processes translate them, is decided in `translate`; what is written for a line, in
-`load_translator`, which runs in each of these processes.
+Which lines go in and out, and which processes translate them, is decided in `translate`; what is written for a line, by
+`admin_nmt.decoding.translation_formats`, for which `load_translator` loads the model in each of these processes.
 """
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +20,6 @@ from .options import (
     ComputeType,
     LengthPenalty,
     MaxTokens,
-    Model,
     NumBeams,
     check_device,
     check_finite,
@@ -31,6 +31,17 @@ from .options import (
     write_lines,
 )
 
+if TYPE_CHECKING:
+    from ..decoding.translation_formats import LineTranslator
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL",
+        help="Folder or Hub repository of a model; several translate as an ensemble.",
+        show_default=False,
+    ),
+]
 Text = Annotated[str | None, typer.Option(callback=check_text, help="A text to translate, instead of a file.")]
 Input = Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default stdin.")]
 Output = Annotated[Path | None, typer.Option(callback=check_output, help="File of translations; default stdout.")]
@@ -55,10 +66,42 @@ Devices = Annotated[
 Processes = Annotated[
     int | None, typer.Option(min=1, help="Processes, each with a model, that share the devices or the cores.")
 ]
+Nbest = Annotated[int, typer.Option(min=1, help="Most translations of a line, best first; at most the beam size.")]
+Form = Annotated[
+    Literal["text", "nbest", "jsonl"] | None,
+    typer.Option(
+        "--format",
+        help="text: the translation; nbest: number ||| translation ||| score; jsonl: an object with scores and tokens. "
+        "By default nbest with --nbest, else text.",
+    ),
+]
+Align = Annotated[
+    bool, typer.Option("--alignment", help="Word alignment as 0-0 1-2, source-target, behind ||| or in the object.")
+]
+AlignmentLayer = Annotated[
+    int | None,
+    typer.Option(help="Decoder layer whose attention aligns, 0 the first, -1 the last; by default the one before."),
+]
+Prefix = Annotated[
+    str | None, typer.Option(callback=check_text, help="What translations begin with; its last word may go on.")
+]
+Prefixed = Annotated[
+    bool, typer.Option("--prefixed-input", help="Lines are source, tab, and what the translation begins with.")
+]
+Forbid = Annotated[
+    list[str] | None, typer.Option(help="Word or phrase that no translation contains; several by repeating.")
+]
+Draw = Annotated[bool, typer.Option("--sampling", help="Draw translations from the distribution; no search.")]
+TopK = Annotated[int | None, typer.Option(min=1, help="With --sampling: among so many tokens; by default all.")]
+Temperature = Annotated[
+    float | None,
+    typer.Option(callback=check_finite, help="With --sampling: what logits are divided by; by default 1."),
+]
+Seed = Annotated[int | None, typer.Option(help="With --sampling: another one draws others; by default 1.")]
 
 
 def translate(
-    model: Model,
+    models: Models,
     text: Text = None,
     input: Input = None,
     output: Output = None,
@@ -66,6 +109,17 @@ def translate(
     source_language: SourceLanguage = None,
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
+    nbest: Nbest = 1,
+    form: Form = None,
+    alignment: Align = False,
+    alignment_layer: AlignmentLayer = None,
+    target_prefix: Prefix = None,
+    prefixed_input: Prefixed = False,
+    forbid: Forbid = None,
+    sampling: Draw = False,
+    top_k: TopK = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
     max_tokens: MaxTokens = 4096,
     chunk: Chunk = 2000,
     latency: Latency = 0.1,
@@ -84,6 +138,8 @@ def translate(
     admin-nmt translate runs/phrasebook/standard --text "Two books cost ten euros."
     admin-nmt translate runs/phrasebook/standard --input test.en --output test.de --processes 2
     admin-nmt translate runs/phrasebook/standard --split-sentences < paragraphs.en > paragraphs.de
+    admin-nmt translate runs/phrasebook/standard --nbest 3 --alignment --text "Two books cost ten euros."
+    admin-nmt translate runs/seed-1/standard runs/seed-2/standard --input test.en --output test.de
     """
     if text is not None and input is not None:
         raise typer.BadParameter("give --text or --input, not both")
@@ -91,25 +147,33 @@ def translate(
         raise typer.BadParameter("--output is the file of --input; name another one")
 
     from ..decoding.file_translation import PartialFile, translate_file
+    from ..decoding.translation_formats import LineTranslator, numbered
     from ..decoding.worker_processes import translating
-    from ..folders.model_folder import fingerprint, local_folder
+    from ..folders.model_folder import local_folder
 
+    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "forbidden": forbid or None}
+    search["sampling"] = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
+    most = nbest if sampling else num_beams
+    writing = _writing(form, nbest, most, alignment, alignment_layer, target_prefix, prefixed_input)
+    if split_sentences and writing != LineTranslator():
+        raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")
     places = _places(device, processes)
     quiet()
-    folder = local_folder(model)
-    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
+    folders = [local_folder(model) for model in models]
     engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
-    language = _language(folder, source_language) if split_sentences else None
+    language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
-    load = partial(load_translator, folder, language, progress, max_tokens=max_tokens, **search, **engine)
+    load = partial(load_translator, folders, language, writing, progress, max_tokens=max_tokens, **search, **engine)
     with ExitStack() as stack:
         if output is not None:
-            settings = {"model": fingerprint(folder)[:16], "split_sentences": language, **search, **engine}
+            settings = _settings(folders, writing, {"split_sentences": language, **search, **engine})
             file = stack.enter_context(PartialFile(output, settings))
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
+        if writing.form == "nbest":
+            in_order = numbered(in_order, file.lines if output is not None else 0)
         if output is not None:
             translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
         else:
@@ -117,12 +181,20 @@ def translate(
 
 
 def load_translator(
-    folder: Path, language: str | None, progress: bool, *, threads: int | None = None, **options: Any
+    folders: list[Path],
+    language: str | None,
+    writing: "LineTranslator",
+    progress: bool,
+    *,
+    threads: int | None = None,
+    **options: Any,
 ) -> Callable[[list[str]], list[str]]:
     """A function that gives what is written for each of some lines; called in the process that translates.
 
     Args:
+        folders: of the model, or of several as an ensemble.
         language: code of the language whose sentences are translated one by one; None for whole lines.
+        writing: what is written for whole lines.
         progress: show a progress bar.
         threads: of the process; by default as many as it has.
         options: arguments of `Translator.from_pretrained`.
@@ -135,12 +207,50 @@ def load_translator(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    translator = Translator.from_pretrained(folder, **options)
+    translator = Translator.from_pretrained(folders if len(folders) > 1 else folders[0], **options)
     if language is None:
-        return lambda lines: list(map(one_line, translator.translate(lines, progress=progress)))
+        return partial(writing, translator, progress=progress)
     from ..decoding.paragraphs import translate_paragraphs
 
     return lambda lines: list(map(one_line, translate_paragraphs(translator, lines, language, progress=progress)))
+
+
+def _sampling(given: bool, **settings: Any) -> Any:
+    """How translations are drawn; None where they are searched."""
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        for name in settings:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} goes with --sampling; add that, or leave it out")
+        return None
+    from ..search.sampling import Sampling
+
+    return Sampling(**settings)
+
+
+def _writing(
+    form: Any, nbest: int, most: int, align: bool, layer: int | None, prefix: str | None, prefixed: bool
+) -> "LineTranslator":
+    """What is written for a line, which can have at most so many translations."""
+    if nbest > most:
+        raise typer.BadParameter(f"--nbest {nbest}: the beam has {most}; give --num-beams {nbest} or more")
+    if form == "text" and nbest > 1:
+        raise typer.BadParameter("--format text has one translation a line; leave --nbest out, or --format")
+    if prefix is not None and prefixed:
+        raise typer.BadParameter("give --target-prefix or --prefixed-input, not both")
+    from ..decoding.translation_formats import LineTranslator
+
+    form = form or ("nbest" if nbest > 1 else "text")
+    return LineTranslator(form, nbest, align or layer is not None, layer, prefix, prefixed)
+
+
+def _settings(folders: list[Path], writing: "LineTranslator", options: dict[str, Any]) -> dict[str, Any]:
+    """What the content of a file of translations depends on, as JSON; without what is as it always was."""
+    from ..folders.model_folder import fingerprint
+
+    model = "+".join(fingerprint(folder)[:16] for folder in folders)
+    drawing = asdict(options["sampling"]) if options["sampling"] else None
+    written = {name: value for name, value in asdict(writing).items() if value != getattr(type(writing), name)}
+    return {"model": model} | options | {"sampling": drawing} | written
 
 
 def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:

@@ -99,7 +99,8 @@ class Translator:
             several of them as an ensemble, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
         max_tokens: source positions of a batch, padding included.
-        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own.
+        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own, and the other
+            options of `translate`.
     """
 
     def __init__(
@@ -168,7 +169,8 @@ class Translator:
             progress: show a progress bar.
             options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
                 which its translation begins, whose last word may go on; `forbidden`, words and phrases that no
-                translation contains; and `sampling`, a `Sampling` to draw with instead of searching.
+                translation contains; and `sampling`, a `admin_nmt.search.sampling.Sampling` to draw with
+                instead of searching.
 
         Raises:
             TypeError: `sentences` is a single string, or one of them is no string.
@@ -223,15 +225,10 @@ class Translator:
             for rows, source in zip(results, sources, strict=True)
         ]
 
-    def _search(
-        self,
-        sentences: list[str],
-        *,
-        target_prefixes: Sequence[str] | None = None,
-        forbidden: Sequence[str] = (),
-        **options: Any,
-    ) -> list[tuple[list[ScoredIds], list[int]]]:
+    def _search(self, sentences: list[str], **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        options = self.options | options
+        target_prefixes, forbidden = options.pop("target_prefixes", None), options.pop("forbidden", ())
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
             raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
@@ -243,7 +240,7 @@ class Translator:
             options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
         if forbidden:
             options["processors"] = [self._ban(forbidden)]
-        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **self.options | options)
+        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
         return found

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from transformers import PreTrainedConfig, PreTrainedModel
 
 T = TypeVar("T")
+SWITCHABLE_MODELS = {"admin", "marian", "pegasus"}  # attend through the attention interface, masks of four dimensions
 
 # The attention function of the code that runs, if it is another than the model's: each thread and task has its own.
 _function: ContextVar[str | None] = ContextVar("attention function", default=None)

@@ -152,9 +152,10 @@ class Hypotheses:
         if settings.processors:  # which read log-probabilities
             logits, normaliser = logits - normaliser, torch.zeros_like(normaliser)
         beams = self.scores.shape[1]
-        before = logits[:, settings.eos]
-        prefix = self.prefixes[:, length : length + 1].repeat_interleave(beams, 0).flatten()
-        forced = logits.gather(1, prefix.clamp(min=0)[:, None])[:, 0] if len(prefix) else prefix
+        ends, forced = logits[:, settings.eos], None
+        if length < self.prefixes.shape[1]:
+            prefix = self.prefixes[:, length].repeat_interleave(beams)
+            forced = logits.gather(1, prefix.clamp(min=0)[:, None])[:, 0]
         logits[:, settings.suppressed] = -torch.inf
         if length < settings.min_new_tokens:
             logits[:, settings.eos] = -torch.inf
@@ -164,8 +165,8 @@ class Hypotheses:
         full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
         if len(full):
             logits[full] = -torch.inf
-            logits[full[:, None], self.eos] = before[full]
-        if len(prefix):
+            logits[full[:, None], self.eos] = ends[full]
+        if forced is not None:
             force(logits, prefix, forced)
         return logits, normaliser
 

@@ -12,7 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..data.batching import Seq2SeqCollator
 from ..model.loss import IGNORED
-from .attention_switch import with_attention
+from .attention_switch import SWITCHABLE_MODELS, with_attention
 from .batchwise import batchwise
 from .ensemble import Ensemble, members
 
@@ -59,7 +59,7 @@ def recorded_attention(
 ALL_ATTENTION_FUNCTIONS.register(RECORDED, recorded_attention)
 
 
-def default_layer(model: PreTrainedModel | Ensemble) -> int:
+def default_layer(model: Any) -> int:
     """The decoder layer before the last, whose attention aligns best in Garg et al. (2019), section 4.1."""
     return max(-2, *(-one.config.decoder_layers for one in members(model)))
 
@@ -85,9 +85,11 @@ def attention_to_source(
         progress: show a progress bar on the first process.
 
     Raises:
-        ValueError: the decoder has no such layer.
+        ValueError: the decoder has no such layer, or the model is of another type than the search's own.
     """
     for one in members(model):
+        if one.config.model_type not in SWITCHABLE_MODELS:
+            raise ValueError(f"alignment: does not work with the model type {one.config.model_type}; leave it out")
         layers = one.config.decoder_layers
         if not -layers <= layer < layers:
             known = f"give 0 to {layers - 1}, or -{layers} to -1 from the last"

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from ..data.batching import Seq2SeqCollator
+from .attention_switch import SWITCHABLE_MODELS
 from .batchwise import batchwise
 from .beam_search import Hypotheses, ScoredIds, beam_search, check_finite
 from .constraints import ForcedPrefixes, padded_prefixes
@@ -20,7 +21,7 @@ from .sampling import Sampling, samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
 # `beam_search` runs these; another model, or a setting that it does not know, goes through `generate`.
-SHARED_ROW_MODELS = {"admin", "marian", "pegasus"}
+SHARED_ROW_MODELS = SWITCHABLE_MODELS
 
 
 def generate_ids(

@@ -17,7 +17,9 @@ from toy import bit_flipped, random_texts, removed, toy_tokenizer, truncated
 
 from admin_nmt import Translator
 from admin_nmt.decoding import ctranslate2_backend
+from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import export_standard
+from admin_nmt.search.sampling import Sampling
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -164,6 +166,43 @@ def test_the_limit_of_each_sentence_holds_whatever_the_batch(stock, trained, tok
     limits = [min(2 * len(row) + 20, 63) for row in ids]
     assert any(len(row) == limit for row, limit in zip(together, limits, strict=True))
     assert all(len(row) <= limit for row, limit in zip(together, limits, strict=True))
+
+
+def test_n_best_come_with_the_models_scores(stock):
+    ours, theirs = pair(stock, num_beams=4, length_penalty=0.6)
+    sources = ours.tokenizer(TEXTS)["input_ids"]
+    found = theirs.search_ids(sources, nbest=3, num_beams=4, length_penalty=0.6)
+    whole = [(source, one) for source, rows in zip(sources, found, strict=True) for one in rows]
+    whole = [(source, one) for source, one in whole if len(one.ids) < min(2 * len(source) + 20, 63)]
+    assert len(whole) > len(sources)
+    targets = [[*one.ids, 0] for _, one in whole]
+    totals = [sum(scores) for scores in score_pairs(ours.model, [source for source, _ in whole], targets)]
+    near = {"abs": 0.05}  # for what it takes out of the first softmax
+    assert [one.log_prob for _, one in whole] == pytest.approx(totals, **near)
+    expected = [total / len(target) ** 0.6 for total, target in zip(totals, targets, strict=True)]
+    assert [one.score for _, one in whole] == pytest.approx(expected, **near)
+    assert all(rows == sorted(rows, key=lambda one: -one.score) for rows in found)
+    assert [rows[0].text for rows in theirs.translations(TEXTS, nbest=3)] == theirs.translate(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling": Sampling()}, "sampling: CTranslate2 cannot search with this setting; leave it out, or use torch"),
+        ({"target_prefixes": ["ba"]}, "target prefix: CTranslate2 cannot search with this setting"),
+        ({"forbidden": ["ba"]}, "forbidden text: CTranslate2 cannot search with this setting"),
+        ({"bad_words_ids": [[5, 6]], "num_beams": 2}, "bad_words_ids: CTranslate2 cannot search with this setting"),
+        (
+            {"alignment_layer": -1},
+            "alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_it_cannot_do_is_refused(stock, options, message):
+    theirs = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2")
+    with pytest.raises(ValueError, match=message):
+        theirs.translations(["ba do."], **options)
 
 
 @pytest.mark.parametrize("variant", ["admin", "pre_ln"])

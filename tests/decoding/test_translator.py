@@ -4,17 +4,23 @@ import asyncio
 import logging
 import multiprocessing
 import pickle
+import re
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt.decoding.translator import Translator
+from admin_nmt.decoding.translator import Translation, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.model_folder import load_model
-from admin_nmt.search.generation import generate_ids
+from admin_nmt.search.beam_search import ScoredIds
+from admin_nmt.search.ensemble import Ensemble
+from admin_nmt.search.forced_decoding import attention_to_source
+from admin_nmt.search.generation import generate_ids, search_ids
+from admin_nmt.search.sampling import Sampling
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 
@@ -182,3 +188,95 @@ def test_processes_that_are_spawned_get_a_translator(shared_translator):
     expected = [shared_translator.translate(texts) for texts in shares()]
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as processes:
         assert list(processes.map(shared_translator.translate, shares())) == expected
+
+
+def test_translations_are_those_of_the_search_with_scores_and_tokens(folder):
+    translator, texts = Translator.from_pretrained(folder, num_beams=4, max_tokens=40), random_texts(5)
+    found = translator.translations([texts[0], " ", *texts[1:]], nbest=3)
+    assert found.pop(1) == [Translation("", 0.0, 0.0, [], [])]
+    ids = translator.tokenizer(texts)["input_ids"]
+    for rows, source, text in zip(search_ids(translator.model, ids, nbest=3, num_beams=4), found, texts, strict=True):
+        decoded = translator.target_tokenizer.batch_decode([row.ids for row in rows], skip_special_tokens=True)
+        assert [one.text for one in source] == list(dict.fromkeys(decoded))
+        assert source[0].log_prob == pytest.approx(rows[0].log_prob, abs=1e-3)
+        assert source[0].score == pytest.approx(source[0].log_prob / (len(source[0].tokens) + 1), abs=1e-4)
+        assert "".join(source[0].source_tokens).removeprefix(" ") == text
+        assert all(len(one.tokens) == len(row.ids) for one, row in zip(source[:1], rows[:1], strict=True))
+    assert translator.translate(texts) == [rows[0].text for rows in found]
+
+
+def test_translations_of_one_text_count_once_with_the_best_score(folder, tokenizer):
+    translator = Translator.from_pretrained(folder)
+    whole, cut = tokenizer("ba do")["input_ids"][:-1], tokenizer.convert_tokens_to_ids([*"ĠbaĠdo"])
+    rows = [ScoredIds(whole, -0.1, -0.5), ScoredIds(cut, -0.2, -0.6), ScoredIds(cut[:3], -0.3, -0.7)]
+    translator.search_ids = lambda ids, **options: [rows]
+    (found,) = translator.translations(["ba"], nbest=3)
+    assert [(one.text, one.score) for one in found] == [("ba do", -0.1), ("ba", -0.3)]
+
+
+def test_attention_comes_with_each_translation(folder):
+    translator, texts = Translator.from_pretrained(folder, num_beams=3), ["", *random_texts(3)]
+    blank, *found = translator.translations(texts, nbest=2, alignment_layer=0)
+    assert blank[0].alignment() == []
+    for rows, text in zip(found, texts[1:], strict=True):
+        source = translator.tokenizer(text)["input_ids"]
+        for one in rows:
+            assert one.attention.shape == (len(one.tokens), len(source) - 1)
+        (best,) = search_ids(translator.model, [source], num_beams=3)[0]
+        (expected,) = attention_to_source(translator.model, [source], [best.ids], 0)
+        assert rows[0].attention == pytest.approx(expected[:, :-1], abs=1e-5)
+    with pytest.raises(ValueError, match="this translation has no attention to align by; ask for it with"):
+        translator.translations(texts)[1][0].alignment()
+
+
+def test_an_alignment_goes_from_words_to_words():
+    """The attention to the pieces of a source word counts together, and space alone is no word."""
+    source, target = [" a", " b", "c", " ", " d."], [" x", "y", " ", " z"]
+    attention = np.array([[0.3, 0.2, 0.2, 0.1, 0.2], [0.3, 0.2, 0.2, 0.1, 0.2], [1, 0, 0, 0, 0], [0, 0, 0, 0.6, 0.4]])
+    assert Translation("xy  z", 0, 0, target, source, attention).alignment() == [(1, 0), (2, 1)]
+    behind = Translation(
+        "xy z", 0, 0, ["x", "y ", "z "], ["a ", "b", "c ", "d. "], attention[[0, 1, 3]][:, [0, 1, 2, 4]]
+    )
+    assert behind.alignment() == [(1, 0), (2, 1)]
+
+
+def test_translations_begin_with_their_prefixes(folder):
+    translator, texts = Translator.from_pretrained(folder, num_beams=2), random_texts(3)
+    prefixes = ["Ba do", " ki", ""]
+    found = translator.translate([*texts, ""], target_prefixes=[*prefixes, "ba"])
+    assert found[0].startswith("Ba do")
+    assert found[1].startswith("ki")
+    assert found[2:] == [translator.translate(texts[2:])[0], ""]
+    with pytest.raises(ValueError, match="1 target prefixes for 3 sentences; give one of each"):
+        translator.translate(texts, target_prefixes=["a"])
+
+
+def test_forbidden_words_are_in_no_translation(folder):
+    translator, texts = Translator.from_pretrained(folder, num_beams=3, max_new_tokens=8), random_texts(6)
+
+    def words(results: list[list[Translation]]) -> set[str]:
+        return {word for rows in results for one in rows for word in re.findall(r"\w+", one.text)}
+
+    written = sorted(words(translator.translations(texts, nbest=3)))
+    found = translator.translations(texts, nbest=3, forbidden=written)
+    assert written
+    assert not words(found) & set(written)
+    again = Translator.from_pretrained(folder, num_beams=3, max_new_tokens=8, forbidden=written)
+    assert again.translate(texts) == [rows[0].text for rows in found]
+    with pytest.raises(ValueError, match="a forbidden text is blank; give a word or a phrase"):
+        translator.translate(texts, forbidden=[" "])
+
+
+def test_several_folders_are_an_ensemble(folder, tmp_path, tiny_model, tokenizer):
+    tiny_model(vocab_size=len(tokenizer), variant="pre_ln").save_pretrained(tmp_path / "other")
+    save_tokenizers(tmp_path / "other", tokenizer)
+    both, texts = Translator.from_pretrained([folder, tmp_path / "other"], num_beams=2), random_texts(4)
+    models = [Translator.from_pretrained(path).model for path in (folder, tmp_path / "other")]
+    assert both.translate(texts) == Translator(Ensemble(models), tokenizer, num_beams=2).translate(texts)
+    drawn = both.translate(texts, sampling=Sampling(seed=3))
+    assert drawn == both.translate(texts, sampling=Sampling(seed=3), num_beams=1) != both.translate(texts)
+    with pytest.raises(ValueError, match="backend: 'ctranslate2' cannot run an ensemble; leave it out, or name one"):
+        Translator.from_pretrained([folder, folder], backend="ctranslate2")
+    save_tokenizers(tmp_path / "other", toy_tokenizer(seed=1))
+    with pytest.raises(ValueError, match=f"{folder} and .*other make no ensemble: their source vocabularies differ"):
+        Translator.from_pretrained([folder, tmp_path / "other"])

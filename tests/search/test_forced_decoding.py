@@ -49,6 +49,10 @@ def test_a_layer_that_is_not_there_is_refused(tiny_model):
             ValueError, match=rf"alignment layer {layer}: the decoder has 2 layers; give 0 to 1, or -2 "
         ):
             attention_to_source(tiny_model(), [[5, 0]], [[5]], layer)
+    other = tiny_model()
+    other.config.model_type = "bart"
+    with pytest.raises(ValueError, match="alignment: does not work with the model type bart; leave it out"):
+        attention_to_source(other, [[5, 0]], [[5]], 0)
 
 
 @pytest.mark.parametrize(("layers", "expected"), [(1, -1), (2, -2), (6, -2)])

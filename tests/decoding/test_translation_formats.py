@@ -1,0 +1,113 @@
+"""What translate writes for a line, and the options that decide it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy import random_texts, toy_tokenizer
+from typer.testing import CliRunner, Result
+
+from admin_nmt import Translator
+from admin_nmt.cli.app import app
+from admin_nmt.decoding.translation_formats import json_line, nbest_lines, numbered, text_line
+from admin_nmt.decoding.translator import Translation
+from admin_nmt.decoding.worker_processes import one_after_the_other
+from admin_nmt.search.forced_decoding import default_layer
+from admin_nmt.search.sampling import Sampling
+from admin_nmt.tokenization.byte_bpe import save_tokenizers
+
+ALIGNED = Translation("x\ny", -0.5, -1.5, [" x", " y"], [" a", " b"], np.array([[0.1, 0.9], [0.8, 0.2]]))
+PLAIN = Translation("z", -0.75, -1.5, [" z"], [" a", " b"])
+
+
+def test_a_line_of_each_format():
+    assert text_line("a b", [PLAIN]) == "z"
+    assert text_line("a b", [ALIGNED, PLAIN]) == "x y ||| 0-1 1-0"
+    assert nbest_lines("a b", [ALIGNED, PLAIN]) == "x y ||| -0.5000 ||| 0-1 1-0\nz ||| -0.7500"
+    first = {"text": "x\ny", "score": -0.5, "log_prob": -1.5, "tokens": [" x", " y"], "alignment": [[0, 1], [1, 0]]}
+    second = {"text": "z", "score": -0.75, "log_prob": -1.5, "tokens": [" z"]}
+    expected = {"source": "a b", "source_tokens": [" a", " b"], "translations": [first, second]}
+    assert json.loads(json_line("a b", [ALIGNED, PLAIN])) == expected
+    assert "\n" not in json_line("a b", [ALIGNED])
+
+
+def test_lists_are_numbered_through_all_chunks():
+    written = one_after_the_other(lambda lines: [f"{line}\n{line}" for line in lines])
+    found = [lines for _, lines in numbered(written, 7)(iter([["a", "b"], ["c"]]))]
+    assert found == [["7 ||| a\n7 ||| a", "8 ||| b\n8 ||| b"], ["9 ||| c\n9 ||| c"]]
+
+
+def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
+    """Run the command; a bug raises."""
+    result = CliRunner().invoke(app, ["translate", *map(str, arguments)], input=stdin, catch_exceptions=False)
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+@pytest.fixture
+def model(tmp_path, tiny_model) -> Path:
+    """The folder of an unfolded ADMIN model."""
+    folder, tokenizer = tmp_path / "model", toy_tokenizer()
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
+    save_tokenizers(folder, tokenizer)
+    return folder
+
+
+def test_the_command_writes_what_the_library_gives(model):
+    translator, texts = Translator.from_pretrained(model, num_beams=3), [*random_texts(3), ""]
+    stdin, beams = "".join(f"{text}\n" for text in texts), ("--num-beams", 3)
+    found = translator.translations(texts, nbest=2, alignment_layer=default_layer(translator.model))
+    lists = [nbest_lines(text, rows).split("\n") for text, rows in zip(texts, found, strict=True)]
+    expected = [f"{number} ||| {line}" for number, lines in enumerate(lists) for line in lines]
+    result = invoke(model, *beams, "--nbest", 2, "--alignment", "--chunk", 2, stdin=stdin)
+    assert result.stdout.splitlines() == expected
+    result = invoke(model, *beams, "--alignment-layer", -2, "--format", "jsonl", "--nbest", 2, stdin=stdin)
+    objects = [json.loads(json_line(text, rows)) for text, rows in zip(texts, found, strict=True)]
+    assert [json.loads(line) for line in result.stdout.splitlines()] == objects
+    drawn = invoke(model, "--sampling", "--seed", 5, "--top-k", 9, "--temperature", 0.5, "--max-tokens", 9, stdin=stdin)
+    assert drawn.stdout.splitlines() == translator.translate(texts, sampling=Sampling(5, 9, 0.5))
+    prefixed = "\n".join(f"{text}\tki" for text in texts[:2])
+    wanted = translator.translate(texts[:2], target_prefixes=["ki", "ki"], forbidden=["ba", "do"])
+    forbid = ("--forbid", "ba", "--forbid", "do")
+    assert invoke(model, *beams, *forbid, "--prefixed-input", stdin=prefixed).stdout.splitlines() == wanted
+    result = invoke(model, *beams, *forbid, "--target-prefix", "ki", stdin="\n".join(texts[:2]))
+    assert result.stdout.splitlines() == wanted
+    assert invoke(model, model, *beams, stdin=stdin).stdout.splitlines() == translator.translate(texts)
+
+
+def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(5)))
+    command = [model, "--input", tmp_path / "in", "--chunk", 2, "--num-beams", 3, "--nbest", 3, "--output"]
+    invoke(*command, tmp_path / "straight")
+    translations, calls = Translator.translations, []
+
+    def interrupted(self, sentences, **options):
+        calls.append(sentences)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return translations(self, sentences, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translations", interrupted)
+        invoke(*command, tmp_path / "out", code=130)
+    for option, name in (("--alignment", "align"), ("--sampling", "sampling"), ("--nbest=2", "nbest")):
+        assert f"out.partial was made with {name}" in invoke(*command, tmp_path / "out", option, code=1).stderr
+    assert "after the 2 finished lines" in invoke(*command, tmp_path / "out").stderr
+    assert (tmp_path / "out").read_text() == (tmp_path / "straight").read_text()
+    assert (tmp_path / "out").read_text().startswith("0 ||| ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--nbest 6", "--nbest 6: the beam has 5; give --num-beams 6 or more"),
+        ("--nbest 2 --format text", "--format text has one translation a line; leave --nbest out, or --format"),
+        ("--seed 2", "--seed goes with --sampling; add that, or leave it out"),
+        ("--target-prefix a --prefixed-input", "give --target-prefix or --prefixed-input, not both"),
+        ("--split-sentences --nbest 2", "--split-sentences gives one translation a line, as text, without anything"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    result = invoke("model", "--text", "a", *options.split(), code=2)
+    assert message in " ".join(result.stderr.split())
