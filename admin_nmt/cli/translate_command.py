@@ -277,7 +277,7 @@ def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
     """The device of each process, and its share of the threads if there are several."""
     import torch
 
-    names: list[str | None] = [*device.split(",")] if device else []
+    names: list[str | None] = [name.strip() for name in device.split(",")] if device else []
     for name in names:
         check_device(name)
     if processes and processes < len(names):
