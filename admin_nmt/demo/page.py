@@ -136,7 +136,14 @@ def _settings(length_penalty: float, layers: int) -> list[Any]:
     layer = "The decoder layer of the heat map. CTranslate2 gives no attention."
     return [
         gr.Slider(1, MOST_BEAMS, value=5, step=1, label="Beam size", info="1 is greedy search."),
-        gr.Slider(0, 2, value=length_penalty, step=0.1, label="Length penalty", info=longer),
+        gr.Slider(
+            min(0, length_penalty),
+            max(2, length_penalty),
+            value=length_penalty,
+            step=0.1,
+            label="Length penalty",
+            info=longer,
+        ),
         gr.Radio(list(ENGINES), value="PyTorch", label="Backend", info="int8 is faster, and rounds."),
         gr.Slider(1, max(layers, 2), value=layers, step=1, label="Attention layer", info=layer, visible=layers > 1),
     ]
