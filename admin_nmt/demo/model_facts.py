@@ -16,6 +16,7 @@ from ..metrics.languages import language_name
 
 # The line of a card's Python snippet that holds its example sentences.
 SENTENCES = re.compile(r"^sentences = (\[.*\])$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"A sentence in .+\.")  # where the recipe gives no example, and in English for any language
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,6 @@ def _with_card(facts: ModelFacts, card: ModelCard) -> ModelFacts:
     return replace(
         facts,
         languages=(languages[0], languages[1]) if len(languages) == 2 else None,
-        examples=tuple(json.loads(found[1])) if found else (),
+        examples=tuple(one for one in json.loads(found[1]) if not PLACEHOLDER.fullmatch(one)) if found else (),
         license=None if data.license == "unknown" else data.license,
     )

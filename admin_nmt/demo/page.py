@@ -134,9 +134,10 @@ def _settings(length_penalty: float, layers: int) -> list[Any]:
     """The controls of a search, in the order of the arguments of `_translate`."""
     longer = "Log-probabilities are divided by length to this power: higher prefers longer translations."
     layer = "The decoder layer of the heat map. CTranslate2 gives no attention."
+    lowest, highest = min(0, length_penalty), max(2, length_penalty)
     return [
         gr.Slider(1, MOST_BEAMS, value=5, step=1, label="Beam size", info="1 is greedy search."),
-        gr.Slider(0, 2, value=length_penalty, step=0.1, label="Length penalty", info=longer),
+        gr.Slider(lowest, highest, value=length_penalty, step=0.1, label="Length penalty", info=longer),
         gr.Radio(list(ENGINES), value="PyTorch", label="Backend", info="int8 is faster, and rounds."),
         gr.Slider(1, max(layers, 2), value=layers, step=1, label="Attention layer", info=layer, visible=layers > 1),
     ]

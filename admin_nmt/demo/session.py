@@ -11,6 +11,7 @@ from typing import Any
 from ..decoding.translator import Translation, Translator
 from ..decoding.usual_scores import UsualScores
 from ..folders.model_folder import local_folder
+from ..search.attention_switch import SWITCHABLE_MODELS
 from .model_facts import ModelFacts, model_facts
 
 # What runs a model, by the name that the page gives it.
@@ -130,7 +131,7 @@ class ServedModel:
                     f"Sentence {number} has {len(ids):,} tokens, and the model reads {longest:,}: write shorter ones."
                 )
         search: dict[str, Any] = {"num_beams": settings.num_beams, "length_penalty": settings.length_penalty}
-        if settings.engine == "PyTorch":  # the only one that gives attention
+        if settings.engine == "PyTorch" and translator.model.config.model_type in SWITCHABLE_MODELS:
             layers = translator.model.config.decoder_layers
             search["alignment_layer"] = min(settings.layer or layers, layers) - 1
         start = time.perf_counter()

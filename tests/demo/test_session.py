@@ -41,6 +41,14 @@ def test_attention_is_that_of_the_layer(served):
     assert weights(1) != weights(2) == weights(99) == weights(None)
 
 
+def test_models_whose_attention_cannot_be_read_translate_without(served, monkeypatch):
+    (text,) = random_texts(1)
+    expected = served.translate([text], Settings()).text
+    monkeypatch.setattr(session, "SWITCHABLE_MODELS", set())
+    answer = served.translate([text], Settings())
+    assert answer.text == expected and answer.sentences[0][0].attention is None
+
+
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "PyTorch"])
 def test_ctranslate2_answers_too(served, folder, engine):
     pytest.importorskip("ctranslate2")
