@@ -145,10 +145,10 @@ def folder(tmp_path_factory) -> Path:
     for language in ("en", "de"):
         text = (folder / f"train.{language}").read_bytes()
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
-    result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
-    assert result.exit_code == 0, result.output
     pairs = zip(*((folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")), strict=True)
     (folder / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
+    assert result.exit_code == 0, result.output
     for run in ("phrasebook", "train-en-de", "mine-2"):
         shutil.copytree(folder / "runs/mine", folder / "runs" / run)
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
@@ -231,8 +231,8 @@ def test_arguments_are_understood(command, here, tmp_path):
     arguments = admin_nmt_arguments(command)
     parse(typer.main.get_command(app), "admin-nmt", arguments)
     overrides = [word for pair in override_pairs(arguments) for word in pair]
-    if "--source" in arguments and arguments[0] == "train":
-        assert Path(arguments[arguments.index("--source") + 1]).exists()
+    if "--source" in arguments[:2]:  # text of one's own, without a recipe
+        assert all(Path(name).is_file() for option, name in pairwise(arguments) if option in ("--source", "--target"))
     elif arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
         assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
     if arguments[0] == "experiment":
