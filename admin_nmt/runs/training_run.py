@@ -79,8 +79,7 @@ def run_recipe(recipe: Recipe) -> None:
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
-    data = recipe.data.given()
-    print_once(f"[1/5] data: {data.get('builtin', data.get('train'))}")
+    print_once(f"[1/5] data: {training_text(recipe.data.given())}")
     prepared = prepare(recipe)
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
@@ -103,6 +102,15 @@ def run_recipe(recipe: Recipe) -> None:
     finally:
         table.close()
     finish(trainer, recipe, prepared)
+
+
+def training_text(data: dict[str, Any]) -> str:
+    """Where the training pairs come from, as the section `data` names it."""
+    if "builtin" in data:
+        return f"the built-in {data['builtin']}"
+    corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
+    sides = [[str(corpus[side]) for side in ("source", "target") if corpus.get(side)] for corpus in corpora]
+    return ", ".join(" and ".join(names) for names in sides)
 
 
 def introduce(trainer: AdminTrainer, folder: Path) -> None:
