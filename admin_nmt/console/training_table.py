@@ -174,7 +174,7 @@ class TrainingTable(TrainerCallback):
         if seconds is None or update is None:
             return
         if self.pace.evaluation is None:
-            extra = f"; evaluations ({evaluations:,} to come) are not measured yet" if evaluations else ""
+            extra = f", evaluations ({evaluations:,}) not counted" if evaluations else ""
         else:
             extra = f" and {evaluations:,} × {spoken(self.pace.evaluation)} of evaluation"
         lines.write(f"{INDENT}about {spoken(seconds)} left: {updates:,} updates of {update:.2g} s{extra}", "cyan")

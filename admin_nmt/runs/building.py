@@ -86,6 +86,7 @@ def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
         ValueError: fields of it contradict each other, or what it reports to is not installed.
     """
     settings: dict[str, Any] = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
+    settings["disable_tqdm"] = False  # which transformers takes from the level of its own messages
     try:
         args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
     except ValueError as error:

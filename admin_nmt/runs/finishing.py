@@ -78,7 +78,7 @@ def evaluate(trainer: AdminTrainer) -> dict[str, float]:
 
 def told(scores: dict[str, float]) -> str:
     """The scores of an evaluation, for a line about it."""
-    names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}", "eval_chrf": "chrF {:.2f}"}
+    names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}"}
     found = [form.format(scores[name]) for name, form in names.items() if name in scores]
     return f": {', '.join(found)}" if found else ""
 

@@ -156,8 +156,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
     if counts["too many tokens"]:
-        limit = f"{recipe.data.max_length} tokens (data.max_length)"
-        print_once(f"      left out: {counts['too many tokens']:,} pairs of more than {limit}")
+        longest = recipe.data.max_length
+        print_once(f"      {counts['too many tokens']:,} pairs left out: over {longest} tokens (data.max_length)")
     print_once(f"      vocabulary {_sizes(recipe, source, target)}")
     print_once("      " + ", ".join(f"{split} {len(part):,} pairs" for split, part in data.items()))
     return Prepared(DatasetDict(data), source, target, counts, more_references)

@@ -115,7 +115,7 @@ def test_an_estimate_after_twenty_updates(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
     run.update(2.0)
     told = capsys.readouterr().out
-    assert told == "      about 3 min left: 80 updates of 2 s; evaluations (4 to come) are not measured yet\n"
+    assert told == "      about 3 min left: 80 updates of 2 s, evaluations (4) not counted\n"
     run.update(2.0, 5)
     run.log(eval_loss=3.0, eval_runtime=100.0)
     run.table.on_evaluate()

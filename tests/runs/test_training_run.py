@@ -18,6 +18,7 @@ from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
+from admin_nmt.runs.training_run import training_text
 
 TRAINING = Path(__file__).parents[2] / "training"
 
@@ -60,6 +61,9 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert int(epoch[1]) == results["data"]["sizes"]["train"]
     assert float(epoch[3]) == pytest.approx(results["history"][-1]["epoch"], abs=0.06)
     assert re.search(r"predicted memory of the tensors: \d\.\d\d GB; \d+\.\d GB are free", printed)
+    assert " update   epoch    loss     NLL  learning rate" in printed and "'loss'" not in printed
+    assert len([line for line in printed.splitlines() if "  validation: NLL " in line]) == 2
+    assert "      average of the last 2 checkpoints: NLL " in printed
     assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
@@ -115,6 +119,13 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
     options = ["--num-beams", "2", "--language", "de"]
     result = CliRunner().invoke(app, ["evaluate", str(folder / "standard"), *files, *options], catch_exceptions=False)
     assert json.loads(result.stdout)["bleu"] == json.loads((folder / "results.json").read_text())["test"]["bleu"]
+
+
+def test_training_text_is_named():
+    assert training_text({"builtin": "phrasebook"}) == "the built-in phrasebook"
+    pairs, hub = {"source": ["a.en", "b.en"], "target": "c.de"}, {"source": "wmt14", "columns": ["de", "en"]}
+    assert training_text({"train": pairs}) == "['a.en', 'b.en'] and c.de"
+    assert training_text({"train": [hub, {"source": "bt.tsv", "tag": "<bt>"}]}) == "wmt14, bt.tsv"
 
 
 DATED = ("README.md", "results.json", "recipe.yaml", "training_args.bin", "trainer_state.json", "manifest.json")

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import transformers
+from safetensors.torch import load_file
 from transformers import Seq2SeqTrainer, Trainer
 
 from admin_nmt.trainer import hooks
+from admin_nmt.trainer.admin_trainer import AdminTrainer
+from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.hooks import SIGNATURES, TrainerHooks
 
 ROOM = Path(hooks.__file__).parent
@@ -55,6 +58,23 @@ def test_no_other_module_touches_a_private_method_of_the_trainer():
             if name in private and path.name != "hooks.py":
                 found.append(f"{path.name}, line {node.lineno}: {name}; move it to hooks.py")
     assert not found, "\n".join(found)
+
+
+def test_tied_weights_are_not_called_missing(tiny_model, tmp_path, monkeypatch):
+    """A file holds them under one of their names; what else is not there is told."""
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    trainer = AdminTrainer(model, AdminTrainingArguments(str(tmp_path / "run"), use_cpu=True))
+    told: list[str] = []
+    monkeypatch.setattr("transformers.trainer.logger.warning", told.append)
+    weights = load_file(tmp_path / "model.safetensors")
+    result = model.load_state_dict(weights, strict=False)
+    assert result.missing_keys
+    trainer._issue_warnings_after_load(result)
+    assert not told
+    del weights["model.encoder.layers.0.fc1.weight"]
+    trainer._issue_warnings_after_load(model.load_state_dict(weights, strict=False))
+    assert len(told) == 1 and "['model.encoder.layers.0.fc1.weight']" in told[0]
 
 
 class Later:

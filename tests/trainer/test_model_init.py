@@ -133,7 +133,7 @@ def test_optuna_finds_the_better_of_two_learning_rates(model_init, arguments):
     best = trainer.hyperparameter_search(
         lambda trial: {"learning_rate": trial.suggest_categorical("learning_rate", [1e-8, 1e-2])},
         n_trials=2,
-        sampler=optuna.samplers.BruteForceSampler(),
+        sampler=optuna.samplers.GridSampler({"learning_rate": [1e-8, 1e-2]}),
     )
     assert best.hyperparameters == {"learning_rate": 1e-2}
 

@@ -96,7 +96,6 @@ def test_wandb_offline(run, tmp_path, monkeypatch):
 
 def test_mlflow_in_a_local_folder(run, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     trainer = run("mlflow")
     (recorded,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
