@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy import random_texts, toy_tokenizer
+from toy import random_texts, randomised, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.exporting import export_standard
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "transformers_js"
@@ -27,21 +28,25 @@ def texts() -> list[str]:
     return random_texts(5, seed=3)
 
 
-@pytest.fixture
-def standard(tiny_model, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory) -> Path:
     """The folder of a stock model that translates differently for each source."""
-    tokenizer = toy_tokenizer()
-    model = tiny_model(vocab_size=len(tokenizer))
+    folder, tokenizer = tmp_path_factory.mktemp("models"), toy_tokenizer()
+    torch.manual_seed(0)
+    size = {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
+    size |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
+    size |= {"d_model": 16, "encoder_layers": 3, "decoder_layers": 2, "max_position_embeddings": 64}
+    model = randomised(AdminForConditionalGeneration(AdminConfig(vocab_size=len(tokenizer), dropout=0.0, **size)))
     model.generation_config.max_length = LONGEST
-    export_standard(model, tokenizer, tmp_path / "standard")
-    return tmp_path / "standard"
+    export_standard(model, tokenizer, folder / "standard")
+    return folder / "standard"
 
 
-@pytest.fixture
-def exported(standard, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def exported(standard) -> Path:
     """The same for transformers.js."""
     pytest.importorskip("onnxscript")
-    output = tmp_path / "web" / "model"
+    output = standard.parent / "web" / "model"
     command = [sys.executable, SCRIPTS / "export_onnx.py", standard, output]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

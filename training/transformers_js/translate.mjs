@@ -7,8 +7,9 @@ import { env, pipeline } from "@huggingface/transformers";
 env.allowRemoteModels = false;
 env.localModelPath = "./";
 const translate = await pipeline("translation", process.argv[2], { dtype: "fp32" });
+// transformers.js has no beam search. Its own limit of 256 tokens may be more than the model has positions for.
+const settings = { num_beams: 1, max_new_tokens: null };
 for await (const line of createInterface({ input: process.stdin })) {
-  // transformers.js has no beam search.
-  const [{ translation_text }] = await translate(line, { num_beams: 1 });
+  const [{ translation_text }] = line.trim() ? await translate(line, settings) : [{ translation_text: "" }];
   console.log(translation_text);
 }
