@@ -29,7 +29,7 @@ trainer = AdminTrainer(model, AdminTrainingArguments("runs/mine", max_tokens=102
 trainer.train(resume_from_checkpoint=True)
 lines: list[str] = Translator.from_pretrained("out").translate(["Two kites cost ten euros."])
 Translator.from_pretrained("out").translate(1)  # type: ignore[arg-type]
-AdminTrainer(model)  # type: ignore[call-arg]
+AdminTrainer(model, "runs/mine")  # type: ignore[arg-type]
 """
 # Other libraries are taken as they are: to read them costs half a minute, and their types are not ours to test.
 MYPY = """

@@ -10,6 +10,7 @@ import argparse
 import io
 import os
 import pty
+import re
 import shlex
 import termios
 from pathlib import Path
@@ -38,24 +39,39 @@ def drawn(command: list[str]) -> str:
 
 
 def left_standing(text: str) -> str:
-    """The lines as they are when all has been written: of each, what came behind the last return to its start."""
-    return "\n".join(line.removesuffix("\r").rpartition("\r")[2] for line in text.split("\n"))
+    """The lines as they stand when all has been written: what comes behind a return to the start replaces a line."""
+    lines, row, at_start = [""], 0, False
+    for part in re.split(r"(\r\n|\r|\x1b\[A)", text):
+        if part == "\r\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif part == "\x1b[A":
+            row -= 1
+        elif part == "\r":
+            at_start = True
+        elif part:
+            lines[row], at_start = part if at_start else lines[row] + part, False
+    return "\n".join(lines).rstrip()
+
+
+def picture(command: list[str], text: str, until: str | None) -> str:
+    """An SVG of the terminal at the moment at which `until` was drawn, or at the end."""
+    if until is not None:
+        before, found, after = text.partition(until)
+        text = before + found + after.partition("\r")[0]
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi(f"$ {shlex.join(command)}\n{left_standing(text)}"))
+    return console.export_svg(title="admin-nmt train")
 
 
 def main() -> None:
     """Run the command and write the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("picture", type=Path)
+    parser.add_argument("output", type=Path)
     parser.add_argument("--until", help="the text at which the picture is taken")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
-    text = drawn(given.command)
-    if given.until is not None:
-        before, found, after = text.partition(given.until)
-        text = before + found + after.partition("\r")[0]
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(Text.from_ansi(f"$ {shlex.join(given.command)}\n{left_standing(text)}"))
-    given.picture.write_text(console.export_svg(title="admin-nmt train"), encoding="utf-8")
+    given.output.write_text(picture(given.command, drawn(given.command), given.until), encoding="utf-8")
 
 
 if __name__ == "__main__":
