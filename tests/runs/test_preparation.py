@@ -167,3 +167,13 @@ def test_a_budget_that_no_batch_fits_is_told_by_its_field(recipe_file):
     recipe = load_recipe(recipe_file, ["--training.max_tokens", "3"])
     with pytest.raises(ValueError, match=r"data\.train: a sentence has \d+ tokens, more than training\.max_tokens 3"):
         build_trainer(recipe, prepare(recipe))
+
+
+def test_the_folder_of_a_run_is_no_model_to_start_from(tmp_path):
+    """A recipe names the model itself, so that its meaning does not change when the run goes on."""
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    (tmp_path / "run" / "final" / "config.json").write_text("{}")
+    with pytest.raises(
+        ValueError, match=r"model\.from_pretrained: .*run is the folder of a run; name the model in it, .*final"
+    ):
+        preparation._folder(str(tmp_path / "run"), "model.from_pretrained")
