@@ -262,11 +262,14 @@ def publish(
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --space
     """
     if space:
-        from ..demo.space import publish_with_space as publish_models
-    else:
-        from ..runs.publishing import publish_run as publish_models
+        from ..demo.space import publish_with_space
 
-    for url in publish_models(run, repo, private=private):
+        urls = publish_with_space(run, repo, private=private)
+    else:
+        from ..runs.publishing import publish_run
+
+        urls = publish_run(run, repo, private=private)
+    for url in urls:
         print(url, flush=True)
     if space and private:
         say(f"the Space needs a secret HF_TOKEN, in its settings, that may read {repo}")
