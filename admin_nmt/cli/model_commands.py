@@ -1,6 +1,5 @@
 """Commands on the folder of a model: profile, fold, export, average, info, convert-fairseq, card, publish."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -263,14 +262,15 @@ def publish(
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --private
     admin-nmt publish runs/phrasebook --repo user/phrasebook-en-de --space
     """
-    from ..runs.publishing import publish_run
-
-    publish_models: Callable[..., Iterator[str]] = publish_run
     if space:
         from ..demo.space import publish_with_space
 
-        publish_models = publish_with_space
-    for url in publish_models(run, repo, private=private):
+        urls = publish_with_space(run, repo, private=private)
+    else:
+        from ..runs.publishing import publish_run
+
+        urls = publish_run(run, repo, private=private)
+    for url in urls:
         print(url, flush=True)
     if space and private:
         say(f"the Space needs a secret HF_TOKEN, in its settings, that may read {repo}")

@@ -2,11 +2,12 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCard
+from huggingface_hub import metadata_load
 from yaml import YAMLError
 
 from ..folders.model_folder import generation_defaults, read_config
@@ -64,22 +65,21 @@ def model_facts(folder: Path) -> ModelFacts:
     if not path.is_file():
         return facts
     try:
-        card = ModelCard.load(path)
+        card = metadata_load(path) or {}
     except (ValueError, YAMLError) as error:
         raise ValueError(f"{path}: its header is no valid YAML; render the card again, or remove it") from error
-    return _with_card(facts, card)
+    return _with_card(facts, card, path.read_text(encoding="utf-8"))
 
 
-def _with_card(facts: ModelFacts, card: ModelCard) -> ModelFacts:
-    """Facts of a card; only those of this package name the source language first."""
-    data: Any = card.data  # its fields are those of its header
-    if "admin_nmt" not in (data.tags or []):
+def _with_card(facts: ModelFacts, card: Mapping[str, Any], text: str) -> ModelFacts:
+    """Facts of a card's header and text; only those of this package name the source language first."""
+    if "admin_nmt" not in (card.get("tags") or []):
         return facts
-    languages = data.language or []
-    found = SENTENCES.search(card.text)
+    languages = card.get("language") or []
+    found = SENTENCES.search(text)
     return replace(
         facts,
-        languages=(languages[0], languages[1]) if len(languages) == 2 else None,
+        languages=(languages[0], languages[1]) if isinstance(languages, list) and len(languages) == 2 else None,
         examples=tuple(one for one in json.loads(found[1]) if not PLACEHOLDER.fullmatch(one)) if found else (),
-        license=None if data.license == "unknown" else data.license,
+        license=None if card.get("license") == "unknown" else card.get("license"),
     )

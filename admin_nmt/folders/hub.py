@@ -2,7 +2,7 @@
 
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
@@ -63,7 +63,8 @@ def push_folder(
         repo_id = created.repo_id
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True, repo_type=repo_type)
-        there: Any = api.repo_info(repo_id, revision=revision, repo_type=repo_type)
+        info = api.space_info if repo_type == "space" else api.model_info
+        there = info(repo_id, revision=revision)
         if private and not there.private:
             raise HubError(f"{repo_id}: is public on the Hub; make it private there, or push without `private`")
         names = [file.rfilename for file in there.siblings or []]

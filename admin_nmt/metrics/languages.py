@@ -29,7 +29,8 @@ def language_code(language: str) -> str:
 def language_name(code: str) -> str:
     """English name of a language, or its code where that is no known one."""
     found = _locale(code)
-    return (found and found.get_display_name("en")) or code
+    name = found.get_display_name("en") if found is not None else None
+    return name or code
 
 
 def is_written_leftward(code: str) -> bool:

@@ -80,6 +80,9 @@ class Page:
     def text(self, selector: str) -> list[str]:
         return [element.text for element in self.driver.find_elements(By.CSS_SELECTOR, selector)]
 
+    def count(self, selector: str) -> int:
+        return self.driver.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
+
     def places(self, selector: str) -> list[tuple[int, int]]:
         """Left and upper edge of elements, in pixels."""
         found = self.driver.find_elements(By.CSS_SELECTOR, selector)
@@ -152,7 +155,7 @@ def main(folder: Path, models: list[str]) -> None:
         for name, window in WINDOWS.items():
             page = Page(chrome, address, **window)
             page.write(text).press_translate().translations()
-            page.wait(lambda page=page: page.text(".nmt-heat") and not page.text(".progress-text"))
+            page.wait(lambda page=page: page.count(".nmt-heat") and not page.text(".progress-text"))
             page.picture(folder / f"{name}.png")
 
 

@@ -50,10 +50,10 @@ def test_type_translate_read(visit, served, width, dark):
     (text,) = random_texts(1)
     expected = served.translate([text], Settings())
     assert page.write(text).press_translate().translations() == [expected.text]
-    page.wait(lambda: page.text(".nmt-heat"))
+    page.wait(lambda: page.count(".nmt-heat"))
     assert rows(page) == [" ".join(one.text.split()) for one in expected.sentences[0]]
     cells = len(expected.sentences[0][0].tokens) * len(expected.sentences[0][0].source_tokens)
-    assert len(page.text(".nmt-heat td[style]")) == cells
+    assert page.count(".nmt-heat td[style]") == cells
     assert not page.cut_off() and not page.complaints()
     assert page.hosts() == {"127.0.0.1"}
     background = page.colour("body")
@@ -77,7 +77,7 @@ def test_text_that_looks_like_code(visit, served, monkeypatch):
     page.write(f"{hostile}\nBal do.").press_translate().translations()
     page.wait(lambda: page.text(".nmt-sentence"))
     assert page.text(".nmt-sentence summary")[0] == hostile
-    assert "run" not in page.driver.title and not page.text(".nmt-details img")
+    assert "run" not in page.driver.title and not page.count(".nmt-details img")
 
 
 def test_nothing_to_translate_is_said_in_the_page(visit, served):
