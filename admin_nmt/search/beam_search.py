@@ -182,16 +182,30 @@ class Hypotheses:
         """Count the hypotheses among the K best candidates that end here, and remember the best."""
         length = self.tokens.shape[2]
         scores = totals.masked_fill(~is_end, -torch.inf) / (length + 1) ** self.settings.length_penalty
-        better = ((scores > self.best[:, -1:]).any(1) & ~self.done).nonzero().flatten()
-        if len(better):
-            shape = (len(better), scores.shape[1], self.best_tokens.shape[2])
-            tokens = self.best_tokens.new_full(shape, self.settings.eos[0])
-            tokens[:, :, :length] = _rows(self.tokens[better], origin[better, : scores.shape[1]])
-            ranked, order = torch.cat([self.best[better], scores[better]], 1).sort(dim=1, descending=True, stable=True)
-            self.best[better] = ranked[:, : self.settings.nbest]
-            tokens = torch.cat([self.best_tokens[better], tokens], 1)
-            self.best_tokens[better] = _rows(tokens, order[:, : self.settings.nbest])
+        if self.settings.nbest == 1:
+            self._take_best(scores, origin)
+        else:
+            self._merge(scores, origin)
         self.ended += (scores > -torch.inf).sum(1)
+
+    def _take_best(self, scores: Tensor, origin: Tensor) -> None:
+        length = self.tokens.shape[2]
+        best, index = scores.max(1)
+        better = ((best > self.best[:, 0]) & ~self.done).nonzero().flatten()
+        self.best[better, 0] = best[better]
+        self.best_tokens[better, 0, :length] = self.tokens[better, origin[better, index[better]]]
+        self.best_tokens[better, 0, length] = self.eos[0]
+
+    def _merge(self, scores: Tensor, origin: Tensor) -> None:
+        """Put ended hypotheses with these scores, [B, K], in their places among the best."""
+        better = ((scores > self.best[:, -1:]).any(1) & ~self.done).nonzero().flatten()
+        shape = (len(better), scores.shape[1], self.best_tokens.shape[2])
+        tokens = self.best_tokens.new_full(shape, self.settings.eos[0])
+        tokens[:, :, : self.tokens.shape[2]] = _rows(self.tokens[better], origin[better, : scores.shape[1]])
+        ranked, order = torch.cat([self.best[better], scores[better]], 1).sort(dim=1, descending=True, stable=True)
+        self.best[better] = ranked[:, : self.settings.nbest]
+        tokens = torch.cat([self.best_tokens[better], tokens], 1)
+        self.best_tokens[better] = _rows(tokens, order[:, : self.settings.nbest])
 
     def leave(self, done: Tensor) -> Tensor:
         """Write down the outputs of the sentences that are `done`, [B], and go on without them; returns the others."""

@@ -52,12 +52,13 @@ def model(tmp_path, tiny_model) -> Path:
     return folder
 
 
-def test_wrong_devices_and_processes_are_told():
+def test_wrong_options_are_told():
     assert "no device 'abc' here" in told("model", "--device", "cpu,abc", code=2)
     assert "--processes 1: --device names 2; give as many" in told(
         "model", "--device", "cpu,cpu", "--processes", 1, code=2
     )
     assert "did you mean de?" in told("model", "--source-language", "german", code=2)
+    assert "gives one translation a line" in told("model", "--split-sentences", "--nbest", 2, code=2)
 
 
 def test_paragraphs(model, tmp_path):
