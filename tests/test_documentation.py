@@ -145,6 +145,8 @@ def folder(tmp_path_factory) -> Path:
     for language in ("en", "de"):
         text = (folder / f"train.{language}").read_bytes()
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
+    pairs = zip(*((folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")), strict=True)
+    (folder / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
     result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
     assert result.exit_code == 0, result.output
     for run in ("phrasebook", "train-en-de"):

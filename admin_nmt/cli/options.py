@@ -126,7 +126,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a fini
 RecipeOrNone = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RECIPE]", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
+        metavar="RECIPE", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
     ),
 ]
 RecipeFile = Annotated[

@@ -30,7 +30,7 @@ def train(
     test_source: Annotated[str | None, typer.Option(help="Test set, likewise; by default held out.")] = None,
     test_target: Annotated[str | None, typer.Option(help="Its translations.")] = None,
     output: Annotated[
-        str | None,
+        Path | None,
         typer.Option(help="Folder of the run; by default what the recipe says, or runs/ and the file's name."),
     ] = None,
 ) -> None:
@@ -55,7 +55,7 @@ def train(
     )
     if (recipe is None) == (own is None):
         raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
-    overrides = [*ctx.meta["overrides"], *(["--output_dir", output] if output else [])]
+    overrides = [*ctx.meta["overrides"], *(["--output_dir", str(output)] if output else [])]
     path = find_recipe(recipe) if recipe is not None else None
 
     from ..runs.recipe import load_recipe

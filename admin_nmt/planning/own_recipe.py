@@ -91,7 +91,7 @@ def plan(
     _choose_model(made, shape)
     batch = _choose_batch(made, shape, row, machine)
     updates = _choose_updates(made, corpus, shape, row, machine, given.get("training.max_steps"))
-    _choose_training(made, shape, updates, machine)
+    _choose_training(made, shape, updates, machine, given.get("training.eval_steps", given.get("training.save_steps")))
     for name, value in given.items():
         made.choose(name, value, OVERRIDDEN)
     depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, shape, row, updates)
@@ -196,13 +196,14 @@ def _choose_updates(made: Plan, corpus: OwnCorpus, shape: Shape, row: Row, machi
     made.choose(
         "training.max_steps",
         updates,
-        f"about {_epochs(corpus, shape, row, updates):.0f} epochs{slow}; it stops before where BLEU no longer rises",
+        f"about {_epochs(corpus, shape, row, updates):.0f} epochs{slow}, fewer where BLEU stops rising",
     )
     return updates
 
 
-def _choose_training(made: Plan, shape: Shape, updates: int, machine: Machine) -> None:
-    every = max(updates // EVALUATIONS, min(50, updates))
+def _choose_training(made: Plan, shape: Shape, updates: int, machine: Machine, given: Any) -> None:
+    """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
+    every = given if isinstance(given, int) and given > 0 else max(updates // EVALUATIONS, min(50, updates))
     made.choose("training.learning_rate", shape.learning_rate)
     made.choose("training.warmup_steps", min(shape.warmup, updates // 5))
     made.choose("training.lr_scheduler_type", "linear", "to 0 at the last update: the best use of a short run")
@@ -230,19 +231,19 @@ def _time(shape: Shape, updates: int, machine: Machine) -> str:
         return f"not known: these settings have not been measured on a GPU ({machine.gpu})"
     if shape.tokens_per_second is None:
         return "not known"
-    minutes = updates * shape.batch / shape.tokens_per_second / 60
-    told = f"{math.ceil(minutes)} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+    minutes = math.ceil(updates * shape.batch / shape.tokens_per_second / 60)
+    told = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
     return f"about {told} on one core, at the {shape.tokens_per_second:,} target tokens a second of Multi30k's runs"
 
 
 def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:
     """The recipe as YAML, with a comment behind each field that has a reason."""
-    lines = [
-        f"# Written by: admin-nmt {shlex.join(command)}",
-        "# Change what you like, and train it with another folder for its run:",
-        f"#   admin-nmt train {shlex.quote(path)} --output_dir runs/another",
-        "",
+    header = [
+        f"Written by: admin-nmt {shlex.join(command)}",
+        "Change what you like, and train it with another folder for its run:",
+        f"  admin-nmt train {shlex.quote(path)} --output_dir runs/another",
     ]
+    lines = [*(f"# {' '.join(line.splitlines())}" for line in header), ""]
     lines += [_line(name, made.values[name], made.why.get(name)) for name in ("output_dir", "languages")]
     for section in (*SECTIONS, *sorted(set(made.values) - {*SECTIONS, "output_dir", "languages"})):
         fields = made.values.get(section)

@@ -1,5 +1,6 @@
 """`admin-nmt train` on somebody's own text: a recipe beside the run's folder, made once and then kept."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from accelerate import PartialState
 
 from ..distributed import print_once, start_processes
 from ..files import write_text_whole
+from ..runs.building import training_arguments
 from ..runs.recipe import Recipe
 from ..schema.sections import checked
 from ..schema.yaml_files import load_yaml, parse_overrides
@@ -38,23 +40,26 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
     columns, languages = _columns_and_languages(text, given)
     output = Path(given.get("output_dir") or f"runs/{run_name(text.train, languages)}")
     path = Path(f"{output}.yaml")
+    read = partial(
+        read_own_corpus,
+        text.train,
+        text.held_out,
+        languages,
+        output / "data",
+        cache_dir=output.parent / "cache",
+        columns=columns,
+    )
     start_processes()
     with PartialState().local_main_process_first():
-        if path.exists():
+        if not path.exists():
+            chosen = _chosen(given)
+            _check_overrides(text, languages, chosen, list(given))
+            _write(path, plan(read(), languages, str(output), this_machine(), chosen), text, overrides)
+        elif PartialState().is_local_main_process:
             _check_same(path, text, columns, languages)
             print_once(f"{path}: the recipe of these files, as it is there")
-            return path
-        chosen = given | {"output_dir": str(output), "languages": languages}
-        _check_overrides(text, languages, chosen, list(given))
-        corpus = read_own_corpus(
-            text.train,
-            text.held_out,
-            languages,
-            output / "data",
-            cache_dir=output.parent / "cache",
-            columns=columns,
-        )
-        _write(path, plan(corpus, languages, str(output), this_machine(), _chosen(given)), text, overrides)
+            if _lacks_held_out(path, output / "data"):
+                read()
     return path
 
 
@@ -76,12 +81,12 @@ def _chosen(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in ("output_dir", "languages", COLUMNS)}
 
 
-def _check_overrides(text: OwnText, languages: list[str], given: dict[str, Any], overrides: list[str]) -> None:
+def _check_overrides(text: OwnText, languages: list[str], chosen: dict[str, Any], overrides: list[str]) -> None:
     """Refuse a wrong field before anything is read, in a recipe of text like this on a machine like this."""
     splits = {split: {"source": "x", "target": "y"} for split in ("valid", "test")}
     corpus = OwnCorpus(text.train, 1000, 1000, 50.0, splits)
-    values = plan(corpus, languages, "x", Machine(None, 10**12, 1, False), _chosen(given)).values
-    checked(Recipe, values, "the recipe", overrides)
+    values = plan(corpus, languages, "x", Machine(None, 10**12, 1, False), chosen).values
+    training_arguments(checked(Recipe, values, "the recipe", overrides))
 
 
 def _check_same(path: Path, text: OwnText, columns: list[str] | None, languages: list[str]) -> None:
@@ -99,6 +104,14 @@ def _check_same(path: Path, text: OwnText, columns: list[str] | None, languages:
             f"{path}: is there already, the recipe of other files or languages; name another folder with --output, or "
             "remove it"
         )
+
+
+def _lacks_held_out(path: Path, folder: Path) -> bool:
+    """Whether pairs that were held out for a recipe are gone, as with the folder of its run; they can be had again."""
+    data = load_yaml(path).get("data") or {}
+    parts = [data.get(split) for split in ("valid", "test")]
+    files = [Path(str(part.get(side))) for part in parts if isinstance(part, dict) for side in ("source", "target")]
+    return any(file.parent == folder and not file.exists() for file in files)
 
 
 def _write(path: Path, made: Plan, text: OwnText, overrides: list[str]) -> None:

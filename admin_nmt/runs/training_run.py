@@ -85,7 +85,7 @@ def run_recipe(recipe: Recipe) -> None:
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
-    print_once(f"[1/5] data: {training_text(recipe)}")
+    print_once(f"[1/5] data: {training_text(recipe.data.given())}")
     prepared = prepare(recipe)
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
@@ -107,17 +107,13 @@ def run_recipe(recipe: Recipe) -> None:
     finish(trainer, recipe, prepared)
 
 
-def training_text(recipe: Recipe) -> str:
-    """What the training pairs are read from."""
-    data = recipe.data.given()
-    corpora = data["train"] if isinstance(data.get("train"), list) else [data.get("train") or {}]
-    names = [name for corpus in corpora for side in ("source", "target") for name in as_list(corpus.get(side))]
-    return data.get("builtin") or ", ".join(names)
-
-
-def as_list(names: Any) -> list[str]:
-    """One name or several, or none."""
-    return names if isinstance(names, list) else [names] if names else []
+def training_text(data: dict[str, Any]) -> str:
+    """Where the training pairs come from, as the section `data` names it."""
+    if "builtin" in data:
+        return f"the built-in {data['builtin']}"
+    corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
+    sides = [[str(corpus[side]) for side in ("source", "target") if corpus.get(side)] for corpus in corpora]
+    return ", ".join(" and ".join(names) for names in sides)
 
 
 def introduce(trainer: AdminTrainer, folder: Path) -> None:

@@ -101,7 +101,18 @@ def test_wrong_usage_is_2():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train", "Missing argument 'RECIPE'"),
+        ("train", "give a RECIPE, or text of your own: --source train.en --target train.de"),
+        ("train --target a.de", "--target and held-out files go with --source"),
+        (
+            "train --source a.en --source b.en --target a.de",
+            "--source names 2 files and --target 1; give pairs of files",
+        ),
+        ("train --source a.tsv --valid-target v.de", "'--valid-target': goes with --valid-source"),
+        (
+            "train phrasebook --test-source t.tsv",
+            "--target and held-out files go with --source; a RECIPE names its own",
+        ),
+        ("train phrasebook --languages en", "Invalid value for '--languages': needs two codes, source and target"),
         ("train x.yaml --max_steps 3", "No such option: --max_steps"),
         ("train x.yaml --output-dir runs/x", "No such option: --output-dir"),
         ("train x.yaml --trainin.max_steps 3", "No such option: --trainin.max_steps"),
@@ -146,8 +157,10 @@ def test_fields_of_a_recipe_are_options():
         seen.extend([recipe, *ctx.meta["overrides"]])
 
     line = ["--training.max_steps", "-1", "x.yaml", "--output_dir=runs/x", "--data", "{builtin: phrasebook}"]
+    line += ["--languages", "[fr, de]", "--languages", "en", "no"]
     assert CliRunner().invoke(small, line, catch_exceptions=False).exit_code == 0
     given = ["--training.max_steps", "-1", "--output_dir", "runs/x", "--data", "{builtin: phrasebook}"]
+    given += ["--languages", "[fr, de]", "--languages", '["en", "no"]']
     assert seen == ["x.yaml", *given]
 
 
@@ -159,13 +172,13 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 commands = ["--help", "train --help", "translate", "translate m --nonsense", "translate m --num-beams 0"]
 commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory"]
-commands += ["benchmark parts --nonsense"]
+commands += ["benchmark parts --nonsense", "train --source no.en --target no.de", "train --source no.tsv x.yaml"]
 print(*(CliRunner().invoke(app, command.split()).exit_code for command in commands))
 print(*sys.modules)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     codes, loaded = map(str.split, result.stdout.splitlines())
-    assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 2"
+    assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 2 1 1"
     heavy = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "numpy", "yaml"}
     assert not heavy & set(loaded)
 

@@ -30,8 +30,15 @@ def small_memory(monkeypatch):
 
 @pytest.mark.parametrize(
     ("pairs", "cpu", "gpu", "vocabulary"),
-    [(300, TINY, TINY, 2000), (9_999, TINY, TINY, 2000), (10_000, SMALL, SMALL, 8000), (99_999, SMALL, SMALL, 8000)]
-    + [(100_000, SMALL, BASE, 16_000), (999_999, SMALL, BASE, 16_000), (40_000_000, SMALL, DEEP, 32_000)],
+    [
+        (300, TINY, TINY, 2000),
+        (9_999, TINY, TINY, 2000),
+        (10_000, SMALL, SMALL, 8000),
+        (99_999, SMALL, SMALL, 8000),
+        (100_000, SMALL, BASE, 16_000),
+        (999_999, SMALL, BASE, 16_000),
+        (40_000_000, SMALL, DEEP, 32_000),
+    ],
 )
 def test_sizes_grow_with_the_corpus_and_the_device(pairs, cpu, gpu, vocabulary):
     row = row_for(pairs)
@@ -104,6 +111,8 @@ def test_fields_of_the_command_line_are_kept_and_told():
     assert made.values["training"]["eval_steps"] == 30  # else a short run would never be evaluated
     assert made.values["data"]["cleaning"] == {"drop_held_out": "either", "max_words": 9}
     assert made.told[-1].startswith("instead     training.max_steps 30, model.encoder_layers 12, ")
+    often = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"training.eval_steps": 7}).values["training"]
+    assert often["save_steps"] == often["eval_steps"] == 7
     whole = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"tokenizer": {"vocab_size": 300}})
     assert "\n  vocab_size: 300  # given on the command line\n" in recipe_text(whole, [], "x.yaml")
 
