@@ -109,8 +109,9 @@ def test_a_search_tries_new_models(model_folder):
     pytest.importorskip("optuna")
     scope = run("fine-tuning with AdminTrainer", model_folder, {})
     run(f"hyper-parameter search, {HERE}", model_folder, scope)
-    assert 1e-4 <= scope["best"].hyperparameters["learning_rate"] <= 1e-2
-    assert scope["trainer"].model.config.d_model == 64 and scope["best"].objective >= 0
+    best = scope["best"]
+    assert best.hyperparameters.keys() == {"learning_rate"} and 1e-4 <= best.hyperparameters["learning_rate"] <= 1e-2
+    assert 0 <= best.objective <= 100  # BLEU, not the loss
 
 
 def test_lora_continues_from_a_checkpoint(model_folder, tmp_path):
