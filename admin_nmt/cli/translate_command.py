@@ -33,6 +33,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..decoding.translation_formats import LineTranslator
+    from ..decoding.usual_scores import Unusual
 
 Models = Annotated[
     list[str],
@@ -179,7 +180,7 @@ def translate(
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
         if not no_warning:
-            stack.callback(lambda: unusual.count and say(f"warning: {unusual.message()}"))
+            stack.callback(_warn, unusual)
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
         in_order = counting(in_order, unusual)
         if writing.form == "nbest":
@@ -188,6 +189,12 @@ def translate(
             translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
         else:
             _answer(in_order, lines, chunk, latency if is_live else None, progress=not progress and text is None)
+
+
+def _warn(unusual: "Unusual") -> None:
+    """Say what was counted, if anything was."""
+    if unusual.count:
+        say(f"warning: {unusual.message()}")
 
 
 def load_translator(
