@@ -65,9 +65,16 @@ def test_the_record_is_mean_and_deviation():
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b'{"sentences": 100, "mean": -1, "low": -1}', b'{"sentences": 100, "mean": NaN, "deviation": 1, "low": -1}',
-     b'{"sentences": 100, "mean": 3, "deviation": 1, "low": -1}', b'{"sentences": 1, "mean": -1, "deviation": 1, "low": -1}'],
-)  # fmt: skip
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"sentences": 100, "mean": -1, "low": -1}',
+        b'{"sentences": 100, "mean": NaN, "deviation": 1, "low": -1}',
+        b'{"sentences": 100, "mean": 3, "deviation": 1, "low": -1}',
+        b'{"sentences": 1, "mean": -1, "deviation": 1, "low": -1}',
+    ],
+)
 def test_a_file_of_another_origin_is_no_record(tmp_path, content):
     assert UsualScores.load(tmp_path) is None
     (tmp_path / FILE).write_bytes(content)
