@@ -143,7 +143,7 @@ def average(
     """Average checkpoints of one run.
 
     \b
-    admin-nmt average runs/phrasebook/checkpoint-1500 runs/phrasebook/checkpoint-2000 averaged
+    admin-nmt average runs/phrasebook/checkpoint-1900 runs/phrasebook/checkpoint-2000 averaged
     admin-nmt average runs/phrasebook --last 5 averaged
     """
     if last is not None and len(checkpoints) != 1:

@@ -1,8 +1,9 @@
 """How sure a model usually is of its translations, and which sentences are unlike the text it was trained on.
 
-A run translates a part of its validation set and writes the mean and the standard deviation of the log-probability a
-token to `validation_scores.json`, a file that travels with the model's folder. A translation that scores
-[`DEVIATIONS`] standard deviations below the mean is one that hardly any validation sentence has.
+A run translates a part of its validation set and writes mean, standard deviation and a low quantile of the
+log-probability a token to `validation_scores.json`, a file that travels with the model's folder. A translation that
+scores [`DEVIATIONS`] standard deviations below the mean and below the quantile is one that hardly any validation
+sentence has; the quantile is for models that repeat themselves on some, whose scores have a long tail.
 """
 
 import logging
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "validation_scores.json"
 DEVIATIONS = 3.5
+LOW = 0.005  # the quantile
 FEWEST = 50  # validation sentences, below which a spread says little
 
 
@@ -33,13 +35,15 @@ class UsualScores(BaseModel):
     sentences: int = Field(ge=FEWEST)
     mean: float = Field(le=0)
     deviation: float = Field(ge=0)
+    low: float
 
     @classmethod
     def of(cls, scores: Sequence[float]) -> Self | None:
         """The record of these scores; None where they are too few."""
         if len(scores) < FEWEST:
             return None
-        return cls(sentences=len(scores), mean=min(fmean(scores), 0.0), deviation=pstdev(scores))
+        mean, low = min(fmean(scores), 0.0), sorted(scores)[int(LOW * len(scores))]
+        return cls(sentences=len(scores), mean=mean, deviation=pstdev(scores), low=low)
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
@@ -55,7 +59,7 @@ class UsualScores(BaseModel):
 
     def is_unusual(self, score: float) -> bool:
         """Whether hardly any validation sentence has a translation of so low a score a token."""
-        return score < self.mean - DEVIATIONS * self.deviation
+        return score < min(self.mean - DEVIATIONS * self.deviation, self.low)
 
 
 def score_per_token(best: ScoredIds) -> float:

@@ -19,8 +19,8 @@ from admin_nmt.runs.finishing import record_usual_scores
 from admin_nmt.search.sampling import Sampling
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
-SURE = UsualScores(sentences=100, mean=-0.01, deviation=0.0)  # no toy model is as sure of anything
-UNSURE = UsualScores(sentences=100, mean=-50.0, deviation=1.0)
+SURE = UsualScores(sentences=100, mean=-0.01, deviation=0.0, low=-0.01)  # no toy model is as sure of anything
+UNSURE = UsualScores(sentences=100, mean=-50.0, deviation=1.0, low=-50.0)
 LOGGER = "admin_nmt.decoding.usual_scores"
 
 
@@ -55,17 +55,26 @@ def warnings(caplog) -> Callable[[], list[str]]:
 def test_the_record_is_mean_and_deviation():
     scores = [-0.2, -0.4] * FEWEST
     usual = UsualScores.of(scores)
-    assert usual.model_dump() == pytest.approx({"sentences": 2 * FEWEST, "mean": -0.3, "deviation": 0.1})
+    assert usual.model_dump() == pytest.approx({"sentences": 2 * FEWEST, "mean": -0.3, "deviation": 0.1, "low": -0.4})
     limit = -0.3 - DEVIATIONS * 0.1
     assert not usual.is_unusual(limit + 1e-3) and usual.is_unusual(limit - 1e-3)
     assert UsualScores.of(scores[: FEWEST - 1]) is None
+    tailed = UsualScores.of([*scores, -9.0])  # one in a hundred and one is so low
+    assert not tailed.is_unusual(-8.9) and tailed.is_unusual(-9.1)
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b"[]", b'{"sentences": 100, "mean": -1}', b'{"sentences": 100, "mean": NaN, "deviation": 1}',
-     b'{"sentences": 100, "mean": 3, "deviation": 1}', b'{"sentences": 1, "mean": -1, "deviation": 1}'],
-)  # fmt: skip
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"sentences": 100, "mean": -1, "low": -1}',
+        b'{"sentences": 100, "mean": NaN, "deviation": 1, "low": -1}',
+        b'{"sentences": 100, "mean": 3, "deviation": 1, "low": -1}',
+        b'{"sentences": 1, "mean": -1, "deviation": 1, "low": -1}',
+    ],
+)
 def test_a_file_of_another_origin_is_no_record(tmp_path, content):
     assert UsualScores.load(tmp_path) is None
     (tmp_path / FILE).write_bytes(content)

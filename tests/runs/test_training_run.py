@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.runs.training_run import training_text
+from admin_nmt.runs.training_run import closing_lines, training_text
 
 TRAINING = Path(__file__).parents[2] / "training"
 
@@ -268,3 +269,14 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     (folder / "results.json").unlink()  # as if it was killed after the last update
     train(recipe_file, *overrides)
     assert (folder / "final" / "model.safetensors").read_bytes() == weights
+
+
+def test_the_last_lines_say_what_the_model_knows():
+    """The author's note, and a command to paste that translates the author's example."""
+    recipe = load_recipe(TRAINING / "recipes" / "phrasebook.yaml")
+    known, command = closing_lines(recipe, Path("my runs/standard")).splitlines()
+    assert known.strip().endswith("words it has never seen come out wrong.")
+    words = shlex.split(command.removeprefix("translate: "))
+    assert words == ["admin-nmt", "translate", "my runs/standard", "--text", recipe.card.example]
+    silent = recipe.model_copy(update={"card": recipe.card.model_copy(update={"note": None, "example": None})})
+    assert closing_lines(silent, Path("x")) == "translate: admin-nmt translate x --text ..."
