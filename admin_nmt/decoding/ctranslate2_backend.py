@@ -1,12 +1,10 @@
 """CTranslate2 as the engine of a translation: models are converted once, by its own stock converter, and kept.
 
-The search is that of `search_ids`, made with CTranslate2's parameters. Three differences remain, all of its own:
+The search is that of `search_ids`, made with CTranslate2's parameters. Two differences remain, both of its own:
 
 * Where a search forbids the end of sentence (before `min_new_tokens`), CTranslate2 takes it out before the softmax, so
   the probabilities of the others grow, and a hypothesis's score with them. transformers and fairseq do so afterwards.
 * A translation that reaches its limit is scored without an end of sentence; here its end is scored too.
-* Its converter leaves `<pad>` out of the vocabulary, and so out of every softmax. A trained model gives it next to
-  nothing.
 """
 
 import json
@@ -150,9 +148,7 @@ class CTranslate2Model:
                 found += self._search([row], [limit], settings)
             else:
                 best = zip(result.hypotheses, lengths, result.scores, strict=True)
-                scored = [
-                    self._scored(tokens[: min(limit, n)], len(tokens), score, settings) for tokens, n, score in best
-                ]
+                scored = [self._scored(tokens, min(limit, n), score, settings) for tokens, n, score in best]
                 found.append(scored[: settings.nbest])
         return found
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from admin_nmt import Translator
 from admin_nmt.cli.app import app
+from admin_nmt.decoding.file_translation import one_line
 from admin_nmt.decoding.translation_formats import json_line, nbest_lines, numbered, text_line
 from admin_nmt.decoding.translator import Translation
 from admin_nmt.decoding.worker_processes import one_after_the_other
@@ -45,6 +46,11 @@ def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Resul
     return result
 
 
+def lines(result: Result) -> list[str]:
+    """What a command wrote, where toy models write any character."""
+    return result.stdout_bytes.decode().split("\n")[:-1]
+
+
 @pytest.fixture
 def model(tmp_path, tiny_model) -> Path:
     """The folder of an unfolded ADMIN model."""
@@ -59,21 +65,23 @@ def test_the_command_writes_what_the_library_gives(model):
     stdin, beams = "".join(f"{text}\n" for text in texts), ("--num-beams", 3)
     found = translator.translations(texts, nbest=2, alignment_layer=default_layer(translator.model))
     lists = [nbest_lines(text, rows).split("\n") for text, rows in zip(texts, found, strict=True)]
-    expected = [f"{number} ||| {line}" for number, lines in enumerate(lists) for line in lines]
+    expected = [f"{number} ||| {line}" for number, rows in enumerate(lists) for line in rows]
     result = invoke(model, *beams, "--nbest", 2, "--alignment", "--chunk", 2, stdin=stdin)
-    assert result.stdout.splitlines() == expected
+    assert lines(result) == expected
     result = invoke(model, *beams, "--alignment-layer", -2, "--format", "jsonl", "--nbest", 2, stdin=stdin)
     objects = [json.loads(json_line(text, rows)) for text, rows in zip(texts, found, strict=True)]
-    assert [json.loads(line) for line in result.stdout.splitlines()] == objects
+    assert [json.loads(line) for line in lines(result)] == objects
     drawn = invoke(model, "--sampling", "--seed", 5, "--top-k", 9, "--temperature", 0.5, "--max-tokens", 9, stdin=stdin)
-    assert drawn.stdout.splitlines() == translator.translate(texts, sampling=Sampling(5, 9, 0.5))
+    assert lines(drawn) == list(map(one_line, translator.translate(texts, sampling=Sampling(5, 9, 0.5))))
     prefixed = "\n".join(f"{text}\tki" for text in texts[:2])
     wanted = translator.translate(texts[:2], target_prefixes=["ki", "ki"], forbidden=["ba", "do"])
+    wanted = list(map(one_line, wanted))
     forbid = ("--forbid", "ba", "--forbid", "do")
-    assert invoke(model, *beams, *forbid, "--prefixed-input", stdin=prefixed).stdout.splitlines() == wanted
+    assert lines(invoke(model, *beams, *forbid, "--prefixed-input", stdin=prefixed)) == wanted
     result = invoke(model, *beams, *forbid, "--target-prefix", "ki", stdin="\n".join(texts[:2]))
-    assert result.stdout.splitlines() == wanted
-    assert invoke(model, model, *beams, stdin=stdin).stdout.splitlines() == translator.translate(texts)
+    assert lines(result) == wanted
+    ensemble = Translator.from_pretrained([model, model], num_beams=3).translate(texts)
+    assert lines(invoke(model, model, *beams, stdin=stdin)) == list(map(one_line, ensemble))
 
 
 def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monkeypatch):
