@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_names_and_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shipped = find_file("phrasebook", "recipes")
-    assert shipped.read_text().startswith("# The built-in corpus")
+    assert shipped.read_text().startswith("# The built-in phrasebook")
     (tmp_path / "phrasebook").mkdir()  # a folder of that name is no recipe
     assert find_file("phrasebook", "recipes") == shipped
     (tmp_path / "mine").write_text("data: {}")
