@@ -90,7 +90,7 @@ def test_sentences_unlike_the_validation_text_are_told(served, folder):
     (text,) = random_texts(1)
     assert served.translate([text], Settings()).unusual == [False]
     for mean, expected in ((0.0, True), (-99.0, False)):
-        UsualScores(sentences=99, mean=mean, deviation=0.0).save(folder)
+        UsualScores(sentences=99, mean=mean, deviation=0.0, low=mean).save(folder)
         assert ServedModel(folder).translate([text, ""], Settings()).unusual == [expected, False]
 
 
