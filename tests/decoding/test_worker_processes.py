@@ -142,9 +142,11 @@ def test_what_the_lines_raise_comes_after_the_lines_before_it(two):
         next(parts)
 
 
-def test_an_interrupt_ends_all_processes(folder):
+def test_an_interrupt_ends_all_processes(folder, request):
     """Ctrl-C reaches every process of the terminal, and this one ends the others."""
-    handler, before = signal.getsignal(signal.SIGINT), multiprocessing.active_children()
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, usual))
+    before = multiprocessing.active_children()
     with pytest.raises(KeyboardInterrupt), WorkerProcesses([partial(load, folder)] * 2) as processes:
         parts = processes([["a"], ["await what never comes"]])
         assert next(parts) == (["a"], ["a"])
@@ -153,4 +155,4 @@ def test_an_interrupt_ends_all_processes(folder):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         next(parts)
     assert set(multiprocessing.active_children()) == set(before)
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
