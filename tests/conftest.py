@@ -8,6 +8,7 @@ from pathlib import Path
 # each other on a busy core make small products many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 import torch
 from hub_server import TOKEN, HubServer
@@ -15,6 +16,9 @@ from huggingface_hub import constants
 from toy import SHIFT, randomised
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
+
+hypothesis.settings.register_profile("untimed", deadline=None)  # busy machines are slow, not wrong
+hypothesis.settings.load_profile("untimed")
 
 SHARED = Path(os.environ.get("ADMIN_NMT_SHARED", Path(__file__).parents[2] / "shared"))
 
