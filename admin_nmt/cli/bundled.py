@@ -50,6 +50,6 @@ def find_recipe(name: str) -> Path:
 
 
 def summary(path: Path) -> str:
-    """The first sentence of the comment that a file begins with."""
-    first = path.read_text(encoding="utf-8").splitlines()[0]
-    return first.lstrip("# ").strip()
+    """The first line of the comment that a file begins with, with an ellipsis where its sentence goes on."""
+    first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ").strip()
+    return first if first.endswith(".") else f"{first} …"

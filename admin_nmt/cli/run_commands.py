@@ -154,7 +154,7 @@ def memory(
     options_given = {"options": options, "prepared_data": prepared}
     work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
     rows = []
-    for row in tqdm(work, desc="models", unit="model"):
+    for row in tqdm(work, desc="models", unit=" models", leave=False):
         rows.append(row)
         print(tables.table([row]).splitlines()[-1] if rows[1:] else tables.table(rows).strip(), flush=True)
     note = tables.VERIFIED if verify else tables.NOTE

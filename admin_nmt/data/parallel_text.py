@@ -199,9 +199,10 @@ def _decode(raw: bytes, path: str | Path, number: int) -> str:
     try:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
+        utf16 = number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         raise ValueError(
             f"{path}: line {number} is not valid UTF-8 (byte {raw[error.start]:#04x} at column {error.start + 1}); "
-            "convert the file to UTF-8"
+            f"convert the file to UTF-8{f', such as iconv -f UTF-16 -t UTF-8 {path} > new' if utf16 else ''}"
         ) from error
 
 

@@ -187,7 +187,7 @@ def check(
         dropped = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
         left = f", of which cleaning leaves {kept:,} ({', '.join(dropped)})" if dropped else ""
         raise ValueError(
-            f"{files}: {total:,} pairs{left}, are too few to learn from: give {FEWEST} or more, better some thousands"
+            f"{files}: {total:,} pairs{left} are too few to learn from: give {FEWEST} or more, better some thousands"
         )
     single = (facts["source_words"] == 1) & (facts["target_words"] == 1)
     if not WITHOUT_SPACES & set(languages) and single.mean() > 0.9:

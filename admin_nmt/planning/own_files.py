@@ -39,7 +39,7 @@ class OwnFiles:
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
         for one, other in zip(self.source, self.target, strict=False):
             if not PATTERN.search(one + other) and os.path.samefile(one, other):
-                raise ValueError(f"{one}: is given as the source and as the target; name a file of each language")
+                raise ValueError(f"{one} is given as the source and as the target; name a file of each language")
 
     def fields(self) -> dict[str, str | list[str]]:
         """What a recipe says of it: one name, or a list."""

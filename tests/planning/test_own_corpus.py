@@ -104,12 +104,12 @@ def test_given_sets_are_taken_and_kept_out_of_the_rest(tmp_path, pairs):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ([("a b", "c d")] * 300, "300 pairs, of which cleaning leaves 1 (duplicate 299), are too few to learn from"),
-        ([(f"a {i}", f"b {i}") for i in range(199)], "199 pairs, are too few to learn from: give 200 or more"),
+        ([("a b", "c d")] * 300, "300 pairs, of which cleaning leaves 1 (duplicate 299) are too few to learn from"),
+        ([(f"a {i}", f"b {i}") for i in range(199)], "199 pairs are too few to learn from: give 200 or more"),
         ([(f"a {i}", f"a {i}") for i in range(300)], "300 of 300 pairs have the same text on both sides"),
         ([(f"a{i}", f"b{i}") for i in range(300)], "300 of 300 pairs are a single word on both sides"),
-        ([("", "")], "1 pairs, of which cleaning leaves 0 (empty side 1), are too few"),
-        ([("Word", "Wort")], "1 pairs, are too few"),
+        ([("", "")], "1 pairs, of which cleaning leaves 0 (empty side 1) are too few"),
+        ([("Word", "Wort")], "1 pairs are too few"),
     ],
 )
 def test_text_that_cannot_be_learnt_is_refused(tmp_path, made, message):

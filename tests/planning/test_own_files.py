@@ -37,7 +37,7 @@ def test_files_that_are_missing_or_given_twice_are_refused(tmp_path):
         OwnText(OwnFiles([a], [b]), {}).check()
     with pytest.raises(FileNotFoundError, match=r"b\.de"):
         OwnText(OwnFiles([f"{tmp_path}/*.tsv"]), {"valid": OwnFiles([a], [b])}).check()
-    with pytest.raises(ValueError, match=r"a\.en: is given as the source and as the target"):
+    with pytest.raises(ValueError, match=r"a\.en is given as the source and as the target"):
         OwnFiles([a], [f"{tmp_path}/./a.en"]).check()
 
 
