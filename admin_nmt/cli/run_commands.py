@@ -41,7 +41,7 @@ def train(
     checkpoint when the same command is given again.
 
     With --source no recipe is needed: one that suits the size of the text and this machine is written beside the run,
-    OUTPUT.yaml, with its reasons. Which languages they are is guessed from the names, or said by --languages.
+    OUTPUT.yaml, with its reasons. Which languages they are is guessed from the names, or said by --languages en de.
 
     \b
     admin-nmt train phrasebook

@@ -4,7 +4,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
@@ -136,4 +136,7 @@ def reason(error: BaseException) -> str:
         what, hint = str(error), "mend it and push again"
     else:
         what = ": ".join(dict.fromkeys(str(cause).rstrip(".") for cause in chain))
+        hint = (
+            f"is {constants.ENDPOINT} within reach? If a repository is there, it {hint.removeprefix('the repository ')}"
+        )
     return " ".join(f"{what.rstrip('.')}; {hint}".split())

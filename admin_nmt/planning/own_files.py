@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 ENDINGS = {"gz", "txt", "tsv", "json", "jsonl", "parquet"}
+OF_PAIRS = (".tsv", ".tsv.gz", ".json", ".json.gz", ".jsonl", ".jsonl.gz", ".parquet")  # files that hold both sides
 PATTERN = re.compile(r"[*?\[]")
 
 
@@ -32,11 +33,13 @@ class OwnFiles:
 
         Raises:
             FileNotFoundError: naming the file that is not there.
-            ValueError: one file is given as both sides.
+            ValueError: one file is given as both sides, or text without its translation.
         """
         for name in (*self.source, *self.target):
             if not PATTERN.search(name) and not Path(name).exists():
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
+            if not self.target and Path(name).is_file() and not name.endswith(OF_PAIRS):
+                raise ValueError(f"{name} holds one language; name the file of its translations with --target")
         for one, other in zip(self.source, self.target, strict=False):
             if not PATTERN.search(one + other) and os.path.samefile(one, other):
                 raise ValueError(f"{one} is given as the source and as the target; name a file of each language")

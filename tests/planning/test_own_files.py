@@ -39,6 +39,8 @@ def test_files_that_are_missing_or_given_twice_are_refused(tmp_path):
         OwnText(OwnFiles([f"{tmp_path}/*.tsv"]), {"valid": OwnFiles([a], [b])}).check()
     with pytest.raises(ValueError, match=r"a\.en is given as the source and as the target"):
         OwnFiles([a], [f"{tmp_path}/./a.en"]).check()
+    with pytest.raises(ValueError, match=r"a\.en holds one language; name the file of its translations with --target$"):
+        OwnFiles([a]).check()
 
 
 def test_files_are_options_and_fields():
