@@ -197,7 +197,9 @@ def card(
     quiet()
     folders = [run / name for name in ("final", "standard") if (run / name).is_dir()]
     if not folders:
-        raise ValueError(f"{run}: has neither final/ nor standard/, so it is no finished run")
+        raise ValueError(
+            f"{run}: has neither final/ nor standard/, so it is no finished run; give its training command again"
+        )
     for folder in folders:
         print(write_card(run, folder, repo))
 

@@ -195,14 +195,23 @@ def decode_lines(file: IO[bytes], name: str | Path) -> Iterator[str]:
         yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
 
 
+CONVERT = "convert the file to UTF-8"
+# What a file that is no UTF-8 text begins with, and what to do then.
+OTHER_FILES = (
+    (codecs.BOM_UTF16_LE, f"{CONVERT}, such as iconv -f UTF-16 -t UTF-8 {{path}} > new"),
+    (codecs.BOM_UTF16_BE, f"{CONVERT}, such as iconv -f UTF-16 -t UTF-8 {{path}} > new"),
+    (b"PK", "it looks like a document or an archive: save it as plain text, one sentence a line"),
+)
+
+
 def _decode(raw: bytes, path: str | Path, number: int) -> str:
     try:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
-        utf16 = number == 1 and raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        known = next((hint for start, hint in OTHER_FILES if number == 1 and raw.startswith(start)), CONVERT)
         raise ValueError(
             f"{path}: line {number} is not valid UTF-8 (byte {raw[error.start]:#04x} at column {error.start + 1}); "
-            f"convert the file to UTF-8{f', such as iconv -f UTF-16 -t UTF-8 {path} > new' if utf16 else ''}"
+            f"{known.format(path=path)}"
         ) from error
 
 

@@ -197,6 +197,16 @@ def test_lines_end_at_line_feeds_only(write, texts):
         ("a\nb\nc\n", "a\n", r"x\.en has 3 lines and .*x\.de has 1: line 2 has no counterpart"),
         ("a\n", "a\nb\nc\nd", r"x\.en has 1 lines and .*x\.de has 4: line 2 has no counterpart"),
         ("a\nb\n", b"a\nb\xff\xfec\n", r"x\.de: line 2 is not valid UTF-8 \(byte 0xff at column 2\); convert the file"),
+        (
+            "a\n",
+            "a\n".encode("utf-16"),
+            r"x\.de: line 1 is not .*; convert .*, such as iconv -f UTF-16 -t UTF-8 .*x\.de > new$",
+        ),
+        (
+            b"PK\x03\x04\xff\n",
+            "a\n",
+            r"x\.en: line 1 is not .*; it looks like a document or an archive: save it as plain",
+        ),
         ("", "a\n", r"x\.en: the file is empty"),
         ("a\n", "", r"x\.de: the file is empty"),
     ],
