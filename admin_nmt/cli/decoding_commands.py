@@ -79,10 +79,13 @@ def score(
 def evaluate(
     model: Model,
     source: Source,
-    language: Annotated[
-        str, typer.Option(callback=check_language, help="Code of the target language, for its tokenisation.")
-    ],
     target: Target = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            callback=check_language, help="Code of the target language, for its tokenisation; by default the model's."
+        ),
+    ] = None,
     more_references: Annotated[
         list[Path] | None, typer.Option(help="File of further references, beside TARGET; several by repeating.")
     ] = None,
@@ -99,21 +102,27 @@ def evaluate(
     the first references.
 
     \b
-    admin-nmt evaluate runs/phrasebook/standard --source test.en --target test.de --language de
+    admin-nmt evaluate runs/phrasebook/standard --source test.en --target test.de
     admin-nmt evaluate runs/zh-en/standard --source mt03.zh --target mt03.en0 --more-references mt03.en1 \\
         --more-references mt03.en2 --more-references mt03.en3 --language en
     """
     from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
+    from ..folders.model_folder import local_folder
+    from ..folders.source_language import target_language
     from ..trainer.evaluation import evaluate_translator
 
     check_device(device)
     quiet()
+    folder = local_folder(model)
+    language = language or target_language(folder)
+    if language is None:
+        raise ValueError(f"{folder}: does not tell its target language; add --language, such as de")
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
     search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
-    translator = Translator.from_pretrained(model, device=device, max_tokens=max_tokens, **search)
+    translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **search)
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
     if output:
         write_lines(map(one_line, translations), output)

@@ -65,10 +65,10 @@ def check_output(path: Path | None) -> Path | None:
     return path
 
 
-def check_language(code: str) -> str:
+def check_language(code: str | None) -> str | None:
     """A code, not a name, which the scores' tokenisers would not know and silently treat as another language."""
     try:
-        return language_code(code)
+        return None if code is None else language_code(code)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -52,7 +52,7 @@ SplitSentences = Annotated[
 SourceLanguage = Annotated[
     str | None,
     typer.Option(
-        callback=lambda code: code and check_language(code),
+        callback=check_language,
         help="Code of the language that --split-sentences splits; by default what the model's folder tells.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The language that a model reads, as far as its folder tells."""
+"""The languages that a model reads and writes, as far as its folder tells."""
 
 import json
 from collections.abc import Iterator
@@ -18,17 +18,26 @@ def source_language(folder: Path) -> str | None:
     Looked up in the tokenizer's configuration, where Marian's and those of imported fairseq models have it, and in the
     card, if this package wrote it: such a card names the source first.
     """
-    for code in (*_of_the_tokenizer(folder), *_of_the_card(folder)):
+    return _told(folder, 0)
+
+
+def target_language(folder: Path) -> str | None:
+    """The same of the language that it writes."""
+    return _told(folder, 1)
+
+
+def _told(folder: Path, side: int) -> str | None:
+    for code in (*_of_the_tokenizer(folder, ("source", "target")[side]), *_of_the_card(folder)[side : side + 1]):
         if isinstance(code, str):
             with suppress(ValueError):
                 return language_code(code)
     return None
 
 
-def _of_the_tokenizer(folder: Path) -> Iterator[Any]:
+def _of_the_tokenizer(folder: Path, side: str) -> Iterator[Any]:
     with suppress(OSError, ValueError, RecursionError):
         settings = json.loads((folder / "tokenizer_config.json").read_bytes())
-        for facts, name in ((settings, "source_lang"), (_of(settings, "moses"), "source")):
+        for facts, name in ((settings, f"{side}_lang"), (_of(settings, "moses"), side)):
             if (code := _of(facts, name)) is not None:
                 yield code
 
@@ -38,7 +47,7 @@ def _of_the_card(folder: Path) -> list[Any]:
         facts = metadata_load(folder / "README.md")
         tags, languages = _of(facts, "tags"), _of(facts, "language")
         if isinstance(tags, list) and "admin_nmt" in tags and isinstance(languages, list):
-            return languages[:1]
+            return languages
     return []
 
 

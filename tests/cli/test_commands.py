@@ -289,6 +289,16 @@ def test_evaluate(model, files, tmp_path):
     assert lines(tmp_path / "out") == translations
 
 
+def test_evaluate_knows_the_language_of_a_model_that_tells_it(model, files, tmp_path):
+    told = invoke("evaluate", model, *files, code=1).stderr
+    assert told == f"error: {model}: does not tell its target language; add --language, such as de\n"
+    named = shutil.copytree(model, tmp_path / "named")
+    (named / "README.md").write_text("---\nlanguage: [en, de]\ntags: [admin_nmt]\n---\n")
+    options = ["--num-beams", 1]
+    result = json.loads(invoke("evaluate", named, *files, *options).stdout)
+    assert result == json.loads(invoke("evaluate", named, *files, "--language", "de", *options).stdout)
+
+
 def test_evaluate_takes_further_references(model, files, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     other.write_text("".join(f"{line} x\n" for line in lines(Path(files[3]))))

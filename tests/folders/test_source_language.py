@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from admin_nmt.folders.source_language import source_language
+from admin_nmt.folders.source_language import source_language, target_language
 
 CARD = "---\nlanguage:\n- de\n- en\ntags:\n- {tag}\n---\n# A model\n"
 
@@ -32,3 +32,18 @@ CARD = "---\nlanguage:\n- de\n- en\ntags:\n- {tag}\n---\n# A model\n"
 def test_only_what_is_certain_is_told(tmp_path, name, content, language):
     (tmp_path / name).write_text(content)
     assert source_language(tmp_path) == language
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "language"),
+    [
+        ("README.md", CARD.format(tag="admin_nmt"), "en"),
+        ("README.md", "---\nlanguage: [de]\ntags: [admin_nmt]\n---\n", None),
+        ("tokenizer_config.json", json.dumps({"source_lang": "fr", "target_lang": "en"}), "en"),
+        ("tokenizer_config.json", json.dumps({"moses": {"source": "zh", "target": "fr"}}), "fr"),
+        ("other", "", None),
+    ],
+)
+def test_the_target_likewise(tmp_path, name, content, language):
+    (tmp_path / name).write_text(content)
+    assert target_language(tmp_path) == language
