@@ -20,7 +20,8 @@ from .model_facts import model_facts
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".typed")
-NOT_SHOWN = ("benchmarks", "cli", "figures", "grids", "recipes", "reports", "runs", "trainer")  # rooms without the page
+# Rooms that the page does without.
+NOT_SHOWN = ("benchmarks", "cli", "figures", "grids", "planning", "recipes", "reports", "runs", "trainer")
 # These have the releases of the machine that published. The others keep the package's own bounds, for a Space adds
 # packages of the Hub that have bounds of their own.
 PINNED = ("torch", "transformers", "ctranslate2")

@@ -11,9 +11,10 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 class Ensemble(nn.Module):
     """Models of the same vocabularies; the defaults of the search are those of the first.
 
-    A token's score is the arithmetic mean of its log-probabilities, as in Marian, so the scores of all tokens are those
-    of no distribution. Fairseq takes the mean of the probabilities, which lets one model that is sure of a token
-    outvote the others; here one that is sure that a token is wrong does.
+    A token's score is the arithmetic mean of its log-probabilities, so the scores of all tokens are those of no
+    distribution. Marian takes their sum, which ranks translations in the same order. Fairseq takes the mean of the
+    probabilities, which lets one model that is sure of a token outvote the others; here one that is sure that a token
+    is wrong does.
 
     Args:
         models: on one device, in the order in which they are named.
