@@ -162,11 +162,15 @@ def quiet() -> None:
     """Leave progress to the commands' own bars, and warnings that are none of the user's business unsaid."""
     quiet_imports()
     import transformers
-    from datasets import disable_progress_bars
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    disable_progress_bars()
+    if "datasets" in sys.modules:
+        from datasets import disable_progress_bars
+
+        disable_progress_bars()
+    else:  # which takes half a second to load, and many commands never need it
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 
 
 def write_lines(lines: Iterable[str], output: Path | None = None) -> None:

@@ -304,7 +304,7 @@ def _language(folder: Path, given: str | None) -> str:
 
 def _source(text: str | None, path: Path | None) -> tuple[Iterator[str], bool]:
     """The lines to translate, and whether somebody may wait for answers to some before giving the others."""
-    from ..data.parallel_text import decode_lines, read_lines
+    from ..data.text_lines import decode_lines, read_lines
     from ..decoding.streaming import is_live
 
     if text is not None:
