@@ -76,9 +76,9 @@ def make_model(args: StartBenchmark, folder: Path) -> str:
     heads = {f"{side}_attention_heads": max(1, args.d_model // 64) for side in ("encoder", "decoder")}
     ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
     sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "d_model": args.d_model} | width | depth | heads | ids
-    model = AdminForConditionalGeneration(AdminConfig(variant="post_ln", **sizes))
-    model.generation_config.max_new_tokens = STEPS
-    standard_model(model).save_pretrained(folder)
+    model = standard_model(AdminForConditionalGeneration(AdminConfig(variant="post_ln", **sizes)))
+    model.generation_config.update(max_new_tokens=STEPS, max_length=None)
+    model.save_pretrained(folder)
     save_tokenizers(folder, tokenizer, positions=model.config.max_position_embeddings)
     return " ".join(words[:8]).capitalize() + "."
 
