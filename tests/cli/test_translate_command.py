@@ -52,6 +52,33 @@ def model(tmp_path, tiny_model) -> Path:
     return folder
 
 
+LOADED = """
+import sys
+from typer.testing import CliRunner
+from admin_nmt.cli.app import app
+result = CliRunner().invoke(app, ["translate", *sys.argv[1:]], catch_exceptions=False)
+assert result.exit_code == 0, result.stderr
+print(*sys.modules)
+"""
+# Of data and training; transformers itself imports accelerate, and torchao where it is installed.
+NEVER_NEEDED = {
+    "admin_nmt.data.parallel_text", "admin_nmt.metrics.scores", "admin_nmt.runs", "admin_nmt.trainer", "ctranslate2",
+    "datasets", "matplotlib", "pyarrow", "sacrebleu", "sacremoses", "transformers.trainer",
+}  # fmt: skip
+
+
+def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
+    """Imports are most of the time from launch to translation."""
+    (tmp_path / "in").write_text("A line.\n")
+    for given in (["--text", "A line."], ["--input", tmp_path / "in"]):
+        command = [sys.executable, "-c", LOADED, model, *given]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
+        loaded = set(done.stdout.split())
+        assert "admin_nmt.decoding.translator" in loaded
+        assert not NEVER_NEEDED & loaded
+
+
 def test_wrong_options_are_told():
     assert "no device 'abc' here" in told("model", "--device", "cpu,abc", code=2)
     assert "--processes 1: --device names 2; give as many" in told(
