@@ -14,7 +14,7 @@ from errno import ENOSPC
 from functools import partial
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from .checksums import add_checksum, all_whole, discard, is_whole
 SHARD = 100_000
 BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
 
-Columns = Mapping[str, Any] | pa.RecordBatch  # a sequence or an array each
+Columns: TypeAlias = Mapping[str, Any] | pa.RecordBatch  # a sequence or an array each
 
 
 def available_cores() -> int:
