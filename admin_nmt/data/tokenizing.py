@@ -122,8 +122,13 @@ def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
 
 
-def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
+def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:
     """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
+
+    Args:
+        dataset: what `tokenize` gives.
+        start: the first pair that is asked for.
+        stop: the first one behind them; None for all to the end.
 
     Raises:
         ValueError: a column is missing.
@@ -132,7 +137,7 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
         if column not in dataset.column_names:
             raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
+    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()
 
 

@@ -18,6 +18,7 @@ from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from ..data.batching import TokenBatchSampler
+from ..data.windows import WindowedBatchSampler
 from ..folding import omega_by_sublayer
 from ..tokenization.byte_bpe import save_tokenizers
 from .fsdp import gather_shards
@@ -43,7 +44,7 @@ class SamplerEpoch(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self.sampler: TokenBatchSampler | None = None
+        self.sampler: TokenBatchSampler | WindowedBatchSampler | None = None
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
