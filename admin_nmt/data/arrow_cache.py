@@ -18,6 +18,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.table import MemoryMappedTable, concat_tables
@@ -30,7 +31,7 @@ from .checksums import add_checksum, all_whole, discard, is_whole
 SHARD = 100_000
 BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
 
-Columns = Mapping[str, Any]  # a sequence or an array each
+Columns = Mapping[str, Any] | pa.RecordBatch  # a sequence or an array each
 
 
 def available_cores() -> int:
@@ -57,7 +58,7 @@ def write_arrow(
         with whole_file(path) as temporary:
             with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 for columns in batches:
-                    batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+                    batch = as_batch(columns, schema)
                     writer.write_batch(batch)
                     rows += len(batch)
             add_checksum(temporary)
@@ -69,6 +70,13 @@ def write_arrow(
             "again: what was finished is kept"
         ) from error
     return rows
+
+
+def as_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns as one record of a file with this schema."""
+    if isinstance(columns, pa.RecordBatch):
+        return pa.RecordBatch.from_arrays(columns.select(schema.names).columns, schema=schema)
+    return pa.RecordBatch.from_pydict(dict(columns), schema=schema)
 
 
 def open_arrow(paths: Iterable[Path], fingerprint: str) -> Dataset:
@@ -87,7 +95,7 @@ def write_unless_whole(path: Path, lock: Path, write: Callable[[], Any]) -> None
 
 def map_shards(
     dataset: Dataset,
-    function: Callable[[dict[str, list[Any]]], Columns],
+    function: Callable[[pa.RecordBatch], Columns],
     features: Features,
     folder: Path,
     *,
@@ -102,7 +110,7 @@ def map_shards(
 
     Args:
         dataset: at least one row.
-        function: maps the columns of a batch to new columns, of any number of rows.
+        function: maps a batch of rows to new columns, of any number of rows.
         features: types of the new columns.
         folder: belongs to this step and these inputs alone.
         fingerprint: of the new dataset.
@@ -129,16 +137,30 @@ def map_shards(
 
 def _write_shard(
     dataset: Dataset,
-    function: Callable[[dict[str, list[Any]]], Columns],
+    function: Callable[[pa.RecordBatch], Columns],
     features: Features,
     paths: Sequence[Path],
     index: int,
 ) -> int:
     stop = min((index + 1) * SHARD, len(dataset))
     starts = range(index * SHARD, stop, BATCH)
-    batches = (function(dataset[start : min(start + BATCH, stop)]) for start in starts)
-    write_arrow(paths[index], batches, features)
+    batches = (batch for start in starts for batch in record_batches(dataset, start, min(start + BATCH, stop)))
+    write_arrow(paths[index], map(function, batches), features)
     return stop - index * SHARD
+
+
+def record_batches(dataset: Dataset, start: int, stop: int) -> list[pa.RecordBatch]:
+    """Rows of a dataset as Arrow has them, in one batch unless a column has more bytes than that can hold."""
+    if dataset._indices is None:
+        table = dataset.data.fast_slice(start, stop - start)
+    else:
+        rows = dataset._indices.fast_slice(start, stop - start).column(0).to_numpy().astype(np.int64)
+        first, last = int(rows.min()), int(rows.max())
+        if last - first > 4 * BATCH:  # scattered over the table
+            table = dataset.with_format("arrow")[start:stop]
+        else:
+            table = dataset.data.fast_slice(first, last + 1 - first).combine_chunks().take(pa.array(rows - first))
+    return list(table.combine_chunks().to_batches())
 
 
 def batched_columns(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Columns]:
