@@ -45,7 +45,7 @@ def small_shards(monkeypatch):
 
 
 def double(batch):
-    return {"n": [2 * n for n in batch["n"]]}
+    return {"n": [2 * n for n in batch["n"].to_pylist()]}
 
 
 def doubled(folder, function=double):
@@ -179,7 +179,7 @@ def workers_file(tmp_path):
 
 
 def die_once(batch):
-    if 500 in batch["n"] and not Path("died").exists():
+    if 500 in batch["n"].to_pylist() and not Path("died").exists():
         Path("died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return double(batch)
