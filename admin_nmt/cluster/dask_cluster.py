@@ -16,7 +16,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 NEEDS_DASK = "--cluster needs Dask: pip install 'admin_nmt[cluster]', here and on the machines of the workers"
-PACKAGES = ("datasets", "pyarrow", "tokenizers", "torch", "transformers")  # whose releases may give other bytes
+# Whose other releases may give other bytes.
+PACKAGES = ("admin_nmt", "datasets", "pyarrow", "tokenizers", "torch", "transformers")
 AHEAD = 2  # chunks that each worker may have been given before the first of them is asked for
 PATIENCE = 60.0  # seconds in which the scheduler has to answer, and a worker has to be there
 
