@@ -1,15 +1,12 @@
 """Rewriting of training text with Moses' rules: normalised punctuation, plain text of tokenised files, tokens."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset, Features, Value
+from datasets import Dataset
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
@@ -17,8 +14,6 @@ from ..tokenization.bpe_codes import CONTINUED
 from ..tokenization.moses import Moses
 from .arrow_cache import map_shards
 from .parallel_text import PAIR
-
-COUNTED = Features({"word": Value("string"), "count": Value("int64")})
 
 Rule = Callable[[str], str]
 
@@ -88,30 +83,6 @@ def _rewrite(
             lines = [act(line) for line in lines]
         sides[side] = lines
     return sides
-
-
-def count_words(
-    dataset: Dataset, sides: Sequence[str], *, cache_dir: str | Path | None = None, num_proc: int | None = None
-) -> Counter[str]:
-    """How often each word stands in columns of a dataset; words are what stands between spaces.
-
-    Counted a shard at a time and cached; only the counts are held in memory.
-    """
-    key = Hasher.hash(["words", dataset._fingerprint, list(sides)])
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"counted-{key}"
-    function = partial(_count, sides=tuple(sides))
-    counted = map_shards(dataset, function, COUNTED, folder, fingerprint=key, num_proc=num_proc, desc="counting words")
-    total: Counter[str] = Counter()
-    for batch in counted.data.to_batches():
-        for word, count in zip(*(batch.column(name).to_pylist() for name in COUNTED), strict=True):
-            total[word] += count
-    return total
-
-
-def _count(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
-    lines = chain.from_iterable(batch.column(side).to_pylist() for side in sides)
-    words = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
-    return {"word": list(words), "count": list(words.values())}
 
 
 def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:

@@ -1,6 +1,7 @@
 """Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from datasets.fingerprint import Hasher
 from transformers import PreTrainedTokenizerBase
 
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..tokenization.text_encoding import TextEncoder, text_encoder
+from ..tokenization.text_encoding import TextEncoder, text_encoders
 from .arrow_cache import map_shards
 from .batching import IntArray
 from .parallel_text import PAIR
@@ -69,13 +70,8 @@ def tokenize(
     prefix = [] if tag is None else [_tag_id(tag, source_tokenizer)]
     states = [tokenizer_state(tokenizer) for tokenizer in tokenizers]
     key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *states])
-    encode = partial(
-        encode_pairs,
-        source_encoder=text_encoder(source_tokenizer, False, prefix),
-        target_encoder=text_encoder(target_tokenizer, True, []),
-        max_length=max_length,
-        keep_text=keep_text,
-    )
+    encoders = text_encoders(*tokenizers)
+    encode = partial(encode_pairs, encoders=encoders, prefix=prefix, max_length=max_length, keep_text=keep_text)
     tokenized = map_shards(
         dataset,
         encode,
@@ -99,8 +95,8 @@ def _tag_id(tag: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 def encode_pairs(
     batch: pa.RecordBatch,
-    source_encoder: TextEncoder,
-    target_encoder: TextEncoder,
+    encoders: tuple[TextEncoder, TextEncoder],
+    prefix: Sequence[int],
     max_length: int | None,
     keep_text: bool,
 ) -> pa.RecordBatch:
@@ -108,19 +104,19 @@ def encode_pairs(
 
     Args:
         batch: columns `source` and `target`, text.
-        source_encoder: see `text_encoder`; a tag is its prefix.
+        encoders: of source and target; see `text_encoders`.
+        prefix: ids that go in front of every source.
         max_length: leave out pairs with a side of more tokens.
         keep_text: put the text behind the ids.
     """
     columns: dict[str, pa.Array] = {}
-    sides = (("source", "input_ids", source_encoder), ("target", "labels", target_encoder))
-    for side, ids_of, encode in sides:
-        ids, lengths = encode(batch.column(side))
+    for side, name, encode, before in zip(PAIR, ("input_ids", "labels"), encoders, (prefix, ()), strict=True):
+        ids, lengths = encode(batch.column(side), before)
         ends = np.append(0, lengths.cumsum()).astype(np.int32)
-        columns[ids_of] = pa.ListArray.from_arrays(ends, pa.array(ids))
+        columns[name] = pa.ListArray.from_arrays(ends, pa.array(ids))
         columns[f"{side}_length"] = pa.array(lengths.astype(np.int32))
     if keep_text:
-        columns |= {side: batch.column(side) for side, *_ in sides}
+        columns |= {side: batch.column(side) for side in PAIR}
     encoded = pa.RecordBatch.from_pydict({name: columns[name] for name in (TOKENIZED if keep_text else IDS)})
     if max_length is None:
         return encoded

@@ -2,12 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,14 +22,14 @@ from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
-from ..data.rewriting import count_words
 from ..data.tokenizing import tokenize
+from ..data.word_counts import count_word_parts, count_words
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, model_of_run, read_config
 from ..model.configuration_admin import AdminConfig
 from ..tokenization.bpe_codes import BpeCodes
-from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
+from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_on_counts, with_pad_at, with_tags
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..tokenization.subword_training import (
     NEEDS_SUBWORD_NMT,
@@ -229,7 +228,7 @@ class ByteVocabulary:
     """Byte-level BPE of the cleaned text, or tokenizers that exist."""
 
     def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
-        self.recipe, self.cache = recipe, options["cache_dir"]
+        self.recipe, self.options = recipe, dict(options)
 
     def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
         """What `clean_corpora` has to know of the vocabulary."""
@@ -241,10 +240,10 @@ class ByteVocabulary:
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
         """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
-        return _tokenizers(self.recipe, training, self.cache)
+        return _tokenizers(self.recipe, training, self.options)
 
 
-def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[Any, Any]:
+def _tokenizers(recipe: Recipe, training: list[Corpus], options: dict[str, Any]) -> tuple[Any, Any]:
     """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     start = recipe.model.from_pretrained
     existing = recipe.tokenizer.path or start
@@ -258,12 +257,12 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
     vocab_size, joint = recipe.tokenizer.vocab_size, recipe.tokenizer.joint
     inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
     inputs += [size for size in (recipe.tokenizer.target_vocab_size,) if size is not None]
-    with _made_once(cache, "tokenizer", inputs) as (folder, whole):
+    with _made_once(options["cache_dir"], "tokenizer", inputs) as (folder, whole):
         if not whole:
-            sides = [[corpus.pairs[side] for corpus in training] for side in ("source", "target")]
-            texts = [chain(*sides[0], *sides[1])] if joint else [chain(*side) for side in sides]
-            sizes = [size for _, size in recipe.tokenizer.sizes()]
-            tokenizers = [train_tokenizer(side, size, tags=tags) for side, size in zip(texts, sizes, strict=True)]
+            tokenizers = []
+            for sides, (_, size) in zip(_vocabularies(joint), recipe.tokenizer.sizes(), strict=True):
+                counts = _summed(count_word_parts(corpus.pairs, sides, **options) for corpus in training)
+                tokenizers.append(train_on_counts(counts, size, tags=tags))
             # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
             pad = min(map(len, tokenizers)) - 1
             tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
@@ -271,6 +270,18 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], cache: Path) -> tuple[An
                 save_tokenizers(temporary, *tokenizers)
                 write_checksums(temporary)
         return load_tokenizers(folder)  # before anyone else may replace it
+
+
+def _vocabularies(joint: bool) -> list[list[str]]:
+    """The sides of each vocabulary."""
+    return [["source", "target"]] if joint else [["source"], ["target"]]
+
+
+def _summed(counts: Iterable[Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for some in counts:
+        total.update(some)
+    return total
 
 
 @contextmanager
@@ -297,7 +308,7 @@ class SubwordVocabulary:
         self.cache: Path = options["cache_dir"]
         self.moses = {name: getattr(section, name) for name in ("normalize_punctuation", "aggressive_hyphens")}
         self.moses["split_final_dots"] = section.split_final_dots
-        self.sides = [["source", "target"]] if section.joint else [["source"], ["target"]]
+        self.sides = _vocabularies(section.joint)
         self.codes: list[bytes] = []  # of each vocabulary, once they are learnt
 
     def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
@@ -324,8 +335,7 @@ class SubwordVocabulary:
 
     def _words(self, training: Sequence[Corpus], sides: Sequence[str]) -> Counter[str]:
         """How often each token stands in these sides of all corpora."""
-        counts = [count_words(corpus.pairs, sides, **self.options) for corpus in training]
-        return sum(counts[1:], counts[0])
+        return _summed(count_words(corpus.pairs, sides, **self.options) for corpus in training)
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
         """Those of raw text, kept by what they were made of; both the same where the vocabulary is joint."""

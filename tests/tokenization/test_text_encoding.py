@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from admin_nmt.tokenization import text_encoding
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.tokenization.text_encoding import PlainEncoder, WordEncoder, text_encoder
+from admin_nmt.tokenization.text_encoding import PlainEncoder, WordEncoder, text_encoders
 from admin_nmt.tokenization.word_cutting import cut
 
 # A space of each kind, what Python alone takes for one, letters, marks, digits, punctuation, a special token.
@@ -29,8 +29,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer(["word words wording 3.14 </s> Ünder", *spaces] * 2, 600, tags=["<bt>"])
 
 
-def ids_of(encode, texts) -> list[list[int]]:
-    ids, lengths = encode(pa.array(texts, pa.string()))
+def text_encoder(tokenizer):
+    return text_encoders(tokenizer, tokenizer)[1]
+
+
+def ids_of(encode, texts, prefix=()) -> list[list[int]]:
+    ids, lengths = encode(pa.array(texts, pa.string()), prefix)
     assert ids.dtype == np.int32
     return [part.tolist() for part in np.split(ids, lengths.cumsum()[:-1])] if texts else []
 
@@ -38,23 +42,23 @@ def ids_of(encode, texts) -> list[list[int]]:
 @settings(max_examples=300, deadline=None)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=6))
 def test_words_have_the_ids_that_they_have_in_the_text(tokenizer, texts):
-    encode = text_encoder(tokenizer, False, [7, 8])
+    encode = text_encoder(tokenizer)
     assert isinstance(encode, WordEncoder)
     expected = [[7, 8, *ids] for ids in tokenizer(texts)["input_ids"]]
-    assert ids_of(encode, texts) == expected
-    assert ids_of(encode, texts[::-1]) == expected[::-1], "what it remembers is wrong"
+    assert ids_of(encode, texts, [7, 8]) == expected
+    assert ids_of(encode, texts[::-1], [7, 8]) == expected[::-1], "what it remembers is wrong"
 
 
 def test_every_character_among_spaces(tokenizer):
     """All that Python and Unicode of any version may judge differently."""
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     texts = [f"a {c}  {c} b{c} {c}1" for c in characters if c.isspace() or ord(c) < 0x3000 or ord(c) % 97 == 0]
-    assert ids_of(text_encoder(tokenizer, False, []), texts) == tokenizer(texts)["input_ids"]
+    assert ids_of(text_encoder(tokenizer), texts) == tokenizer(texts)["input_ids"]
 
 
 def test_words_that_are_forgotten(tokenizer, monkeypatch):
     monkeypatch.setattr(text_encoding, "KNOWN_WORDS", 3)
-    encode = text_encoder(tokenizer, True, [])
+    encode = text_encoder(tokenizer)
     for texts in (["one two", "", "three four five"], ["two six"], ["one", " "]):
         assert ids_of(encode, texts) == tokenizer(texts)["input_ids"]
     again = pickle.loads(pickle.dumps(encode))
@@ -62,14 +66,14 @@ def test_words_that_are_forgotten(tokenizer, monkeypatch):
 
 
 def test_no_texts(tokenizer):
-    for encode in (text_encoder(tokenizer, False, [1]), PlainEncoder(tokenizer, False, [1])):
-        ids, lengths = encode(pa.array([], pa.string()))
+    for encode in (text_encoder(tokenizer), PlainEncoder(tokenizer, of_target=False)):
+        ids, lengths = encode(pa.array([], pa.string()), [1])
         assert (len(ids), len(lengths)) == (0, 0)
 
 
 def test_a_slice_of_a_column_is_encoded_as_such(tokenizer):
     texts = ["one two", "", "three  four", "five "]
-    encode = text_encoder(tokenizer, False, [])
+    encode = text_encoder(tokenizer)
     ids, lengths = encode(pa.array(texts).slice(1, 2))
     assert ids.tolist() == [one for row in tokenizer(texts[1:3])["input_ids"] for one in row]
     assert lengths.tolist() == [1, len(ids) - 1]
@@ -92,11 +96,11 @@ def changed(name):
 @pytest.mark.parametrize("name", ["normalizer", "dropout", "special tokens in text", "added token"])
 def test_other_tokenizers_see_whole_texts(name):
     tokenizer = changed(name)
-    encode = text_encoder(tokenizer, False, [5])
+    encode = text_encoder(tokenizer)
     assert isinstance(encode, PlainEncoder)
     if name != "dropout":
         texts = ["some words of </s> text", ""]
-        assert ids_of(encode, texts) == [[5, *ids] for ids in tokenizer(texts)["input_ids"]]
+        assert ids_of(encode, texts, [5]) == [[5, *ids] for ids in tokenizer(texts)["input_ids"]]
 
 
 def test_cut():
