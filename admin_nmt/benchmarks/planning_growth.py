@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ..data.batching import IntArray, TokenBatchSampler
+from ..data.batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from ..data.checksums import add_checksum, is_whole
 from ..data.cleaning import repeats
 from ..data.parallel_text import read_lines
-from ..data.windows import WHOLE, WINDOW, Survey, WindowedBatchSampler
+from ..data.tokenizing import WHOLE
 from ..files import json_text
 from ..tokenization.byte_bpe import train_tokenizer
 from .preparation_meter import cpu_seconds, memory

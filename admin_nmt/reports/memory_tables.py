@@ -16,7 +16,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Seq2SeqCollator
-from ..data.windows import survey
+from ..data.tokenizing import survey
 from ..runs.building import training_arguments
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe, load_recipe

@@ -9,8 +9,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.tokenizing import tokenizer_state
-from ..data.windows import longest_sentence
+from ..data.tokenizing import longest_sentence, tokenizer_state
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints

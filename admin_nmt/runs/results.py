@@ -14,7 +14,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.windows import longest_sentence
+from ..data.tokenizing import longest_sentence
 from ..files import json_text, write_text_whole
 from ..folding import omega_by_sublayer
 from ..profiling import omega_origin

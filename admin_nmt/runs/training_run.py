@@ -14,7 +14,8 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..console.training_table import show_table
-from ..data.windows import Survey, survey
+from ..data.batching import Survey
+from ..data.tokenizing import survey
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language

@@ -22,8 +22,7 @@ from transformers import (
 from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenizing import random_pairs
-from ..data.windows import batch_sampler, survey
+from ..data.tokenizing import batch_sampler, random_pairs, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..model.configuration_admin import AdminConfig

@@ -17,8 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
-from ..data.batching import TokenBatchSampler
-from ..data.windows import WindowedBatchSampler
+from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..folding import omega_by_sublayer
 from ..tokenization.byte_bpe import save_tokenizers
 from .fsdp import gather_shards

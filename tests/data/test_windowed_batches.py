@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from admin_nmt.data import windows
-from admin_nmt.data.batching import TokenBatchSampler, batch_shapes
-from admin_nmt.data.tokenizing import pair_lengths
-from admin_nmt.data.windows import Survey, WindowedBatchSampler, batch_sampler, longest_sentence, survey
+from admin_nmt.data import tokenizing
+from admin_nmt.data.batching import Survey, TokenBatchSampler, WindowedBatchSampler, batch_shapes
+from admin_nmt.data.tokenizing import batch_sampler, longest_sentence, pair_lengths, survey
 
 length = st.integers(min_value=1, max_value=60)
 pairs = st.lists(st.tuples(length, length), min_size=1, max_size=300)
@@ -155,7 +154,7 @@ def test_a_dataset_beyond_the_limit_is_planned_in_windows(monkeypatch):
     assert whole.shapes == set(
         map(tuple, batch_shapes(source, target, batch_sampler(data, 100, seed=1).batches).tolist())
     )
-    monkeypatch.setattr(windows, "WHOLE", 999)
+    monkeypatch.setattr(tokenizing, "WHOLE", 999)
     sampler = batch_sampler(data, 100, seed=1)
     assert isinstance(sampler, WindowedBatchSampler)
     assert sampler.survey == survey(data, 100, seed=1)
@@ -170,7 +169,7 @@ def test_a_dataset_beyond_the_limit_is_planned_in_windows(monkeypatch):
 
 @pytest.mark.parametrize("window", [1, 7, 1000])
 def test_the_longest_sentence_is_found_in_any_part(monkeypatch, window):
-    monkeypatch.setattr(windows, "WINDOW", window)
+    monkeypatch.setattr(tokenizing, "WINDOW", window)
     source, target = random_lengths(50)
     target[41] = 99
     assert longest_sentence(dataset_of(source, target)) == 99
