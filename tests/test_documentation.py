@@ -38,9 +38,26 @@ PAPERS = ("training/README.md", "### The papers' tables and figures\n")  # a pag
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
-PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options"}
+PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options", "prepare --cluster"}
 # Of other programs, what is no file of this repository.
-OTHERS = (("python", "-m", "pytest"), ("cd", "web"), ("npm", "install", "@huggingface/transformers"))
+OTHERS = (
+    ("python", "-m", "pytest"),
+    ("cd", "web"),
+    ("npm", "install", "@huggingface/transformers"),
+    ("dask", "scheduler", "--scheduler-file", "workers.json"),
+    (
+        "dask",
+        "worker",
+        "--scheduler-file",
+        "workers.json",
+        "--nworkers",
+        "auto",
+        "--nthreads",
+        "1",
+        "--memory-limit",
+        "0",
+    ),
+)
 
 
 @dataclass(frozen=True)

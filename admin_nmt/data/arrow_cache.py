@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
 from errno import ENOSPC
 from functools import partial
 from multiprocessing import parent_process
@@ -202,8 +204,12 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
         job: can be pickled where processes are not forked.
         num_proc: worker processes; None for one a core. A single item needs none.
     """
-    processes = min(num_proc or available_cores(), len(items))
+    processes, elsewhere = min(num_proc or available_cores(), len(items)), _elsewhere.get()
     with progress_bar(desc=desc, unit="pairs", unit_scale=True, shown=bool(items), mininterval=1) as bar:
+        if elsewhere is not None and items:
+            for pairs in elsewhere(job, items):
+                bar.update(pairs)
+            return
         if processes < 2:
             for item in items:
                 bar.update(job(item))
@@ -222,7 +228,24 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
                 raise
 
 
-_job: Callable[[int], int]
+Job = Callable[[int], int]
+_elsewhere: ContextVar[Callable[[Job, Sequence[int]], Iterable[int]] | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def working_elsewhere(run: Callable[[Job, Sequence[int]], Iterable[int]]) -> Iterator[None]:
+    """Within, `for_each` leaves its items to `run`, which gives what the job gives for each, in any order.
+
+    The job may be pickled, and the files it names are there under the same names.
+    """
+    before = _elsewhere.set(run)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
+
+
+_job: Job
 
 
 def _start_worker(job: Callable[[int], int]) -> None:

@@ -4,7 +4,8 @@ Lengths are numbers of tokens, end-of-sentence included. A batch of n sentences 
 source or target, as fairseq counts it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ import torch
 from ..model.loss import IGNORED, shift_right, without_padding
 
 IntArray = npt.NDArray[np.integer[Any]]
+ReadLengths = Callable[[int, int], tuple[IntArray, IntArray]]  # of sources and targets, from one pair to before another
+
+WINDOW = 1 << 22  # pairs that are sorted together where a corpus is too large to be sorted at once
+BLOCK = 1 << 16
 
 
 def batch_by_size(
@@ -35,7 +40,7 @@ def batch_by_size(
     """
     order, num_tokens = np.asarray(order, dtype=np.intp), np.asarray(num_tokens)
     lengths = num_tokens[order]
-    _check_lengths(order, lengths, max_tokens)
+    check_lengths(order, lengths, max_tokens)
     sizes = np.arange(1, max_tokens + 1)
     batches, start = [], 0
     while start < len(order):
@@ -50,7 +55,12 @@ def batch_by_size(
     return batches
 
 
-def _check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
+def check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
+    """Whether every sentence has tokens, and fits a batch; the sentences of these lengths are called as in `order`.
+
+    Raises:
+        ValueError: naming the first one that is empty, or the longest one.
+    """
     if len(order) == 0:
         return
     if lengths.min() < 1:
@@ -61,6 +71,16 @@ def _check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
             f"sentence {order[longest]} has {lengths[longest]} tokens, more than max_tokens={max_tokens}; "
             "raise max_tokens or filter out longer sentences"
         )
+
+
+def batch_shapes(source_lengths: IntArray, target_lengths: IntArray, batches: Sequence[IntArray]) -> IntArray:
+    """Pairs, longest source and longest target of each batch, [batches, 3]."""
+    if not batches:
+        return np.zeros((0, 3), dtype=np.int64)
+    sizes = np.fromiter(map(len, batches), dtype=np.int64, count=len(batches))
+    order, starts = np.concatenate(batches), np.append(0, sizes[:-1].cumsum())
+    longest = [np.maximum.reduceat(lengths[order], starts) for lengths in (source_lengths, target_lengths)]
+    return np.stack([sizes, *longest], axis=1)
 
 
 def serpentine_order(source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike) -> IntArray:
@@ -144,6 +164,116 @@ class TokenBatchSampler:
     def __iter__(self) -> Iterator[list[int]]:
         for index in np.random.default_rng((self.seed, self.epoch)).permutation(len(self.batches)):
             yield self.batches[index].tolist()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a plan of batches comes to over an epoch.
+
+    Attributes:
+        pairs: their number.
+        batches: their number.
+        source_tokens: of all sources, with the end of each sentence.
+        target_tokens: likewise.
+        positions: of the padded sources and targets of all batches.
+        shapes: pairs, longest source and longest target of the batches, each such triple once.
+    """
+
+    pairs: int = 0
+    batches: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    positions: int = 0
+    shapes: frozenset[tuple[int, int, int]] = frozenset()
+
+    @classmethod
+    def of(cls, source: IntArray, target: IntArray, batches: list[IntArray]) -> "Survey":
+        """That of batches of pairs of these lengths, [pairs] each."""
+        shapes = batch_shapes(source, target, batches)
+        return cls(
+            pairs=len(source),
+            batches=len(batches),
+            source_tokens=int(source.sum(dtype=np.int64)),
+            target_tokens=int(target.sum(dtype=np.int64)),
+            positions=int((shapes[:, 0] * (shapes[:, 1] + shapes[:, 2])).sum()),
+            shapes=frozenset(map(tuple, np.unique(shapes, axis=0).tolist())),
+        )
+
+    @property
+    def padding(self) -> float:
+        """The share of the positions that holds no token."""
+        return 1 - (self.source_tokens + self.target_tokens) / self.positions
+
+    def __add__(self, other: "Survey") -> "Survey":
+        sums = {name: value + getattr(other, name) for name, value in vars(self).items() if name != "shapes"}
+        return Survey(**sums, shapes=self.shapes | other.shapes)
+
+
+class WindowedBatchSampler:
+    """As [`TokenBatchSampler`], for a corpus of any size: it holds the lengths and the batches of one window.
+
+    A window is made of blocks of neighbouring pairs, drawn from all over the corpus: a sample of the whole that is yet
+    read from a few places of its files. Within a window the batches are those of [`TokenBatchSampler`].
+    Which blocks make a window, and so every batch, depends on the seed alone. An epoch shuffles the windows, and in
+    each its batches, by (seed, epoch). One pass over all lengths counts the batches when this is made.
+
+    Args:
+        pairs: their number.
+        read: gives the lengths of the pairs from one to before another, in any order of calls.
+        max_tokens: budget of a batch: its number of pairs times its longest source or target.
+        seed: of the choice of the windows and of the shuffles.
+        multiple: preferred divisor of the number of pairs in a batch.
+        window: pairs that are sorted together, about.
+        block: neighbouring pairs that stay in one window.
+
+    Attributes:
+        survey: what an epoch comes to.
+
+    Raises:
+        ValueError: a pair is empty or alone exceeds the budget.
+    """
+
+    def __init__(
+        self,
+        pairs: int,
+        read: ReadLengths,
+        max_tokens: int,
+        *,
+        seed: int,
+        multiple: int = 1,
+        window: int = WINDOW,
+        block: int = BLOCK,
+    ) -> None:
+        self.pairs, self.read, self.max_tokens, self.multiple, self.block = pairs, read, max_tokens, multiple, block
+        self.seed = seed
+        self.epoch = 0
+        blocks = np.random.default_rng(seed).permutation(-(-pairs // block))
+        self.windows = np.array_split(blocks, -(-len(blocks) * block // max(window, block)))
+        self.survey = sum((Survey.of(*self._plan(window)[1:]) for window in self.windows), Survey())
+
+    def _plan(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray, list[IntArray]]:
+        """Of the pairs of these blocks the indices and lengths, and the batches, of places among them."""
+        bounds = [(int(b) * self.block, min((int(b) + 1) * self.block, self.pairs)) for b in np.sort(blocks)]
+        index = np.concatenate([np.arange(start, stop) for start, stop in bounds])
+        source, target = (np.concatenate(side) for side in zip(*(self.read(*b) for b in bounds), strict=True))
+        longest = np.maximum(source, target)
+        check_lengths(index, longest, self.max_tokens)
+        order = serpentine_order(source, target)
+        return index, source, target, batch_by_size(order, longest, self.max_tokens, self.multiple)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the batches that the next iteration gives."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.survey.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch = self.epoch
+        for window in np.random.default_rng((self.seed, epoch)).permutation(len(self.windows)):
+            index, _, _, batches = self._plan(self.windows[window])
+            for number in np.random.default_rng((self.seed, epoch, window)).permutation(len(batches)):
+                yield index[batches[number]].tolist()
 
 
 class Seq2SeqCollator:

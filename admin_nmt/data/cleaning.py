@@ -143,7 +143,7 @@ def _verdicts(judged: Dataset, options: CleaningOptions) -> np.ndarray[Any, Any]
     verdicts = judged.data.column("verdict").to_numpy().copy()
     if options.drop_duplicates:
         keys = judged.data.column("key").to_numpy()
-        verdicts[_repeats(keys, np.isin(verdicts, (_KEPT, _HELD_OUT)))] = _DUPLICATE
+        verdicts[repeats(keys, np.isin(verdicts, (_KEPT, _HELD_OUT)))] = _DUPLICATE
     return verdicts
 
 
@@ -198,7 +198,7 @@ def _verdict(
     return _KEPT
 
 
-def _repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Positions among the `candidates` (a mask) whose key an earlier candidate has."""
     positions = np.flatnonzero(candidates)
     _, first = np.unique(keys[positions], return_index=True)

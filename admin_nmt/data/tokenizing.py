@@ -17,8 +17,10 @@ from transformers import PreTrainedTokenizerBase
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..tokenization.text_encoding import TextEncoder, text_encoders
 from .arrow_cache import map_shards
-from .batching import IntArray
+from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from .parallel_text import PAIR
+
+WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
 
 IDS = Features(
     {
@@ -132,8 +134,13 @@ def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
 
 
-def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
+def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:
     """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
+
+    Args:
+        dataset: what `tokenize` gives.
+        start: the first pair that is asked for.
+        stop: the first one behind them; None for all to the end.
 
     Raises:
         ValueError: a column is missing.
@@ -142,7 +149,7 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
         if column not in dataset.column_names:
             raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
+    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()
 
 
@@ -152,3 +159,26 @@ def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
     drawn = np.random.default_rng(seed).choice(len(dataset), min(max_tokens, len(dataset)), replace=False)
     tokens = pair_lengths(dataset.select(drawn))[1].cumsum()
     return drawn[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()
+
+
+def batch_sampler(dataset: Dataset, max_tokens: int, *, seed: int) -> TokenBatchSampler | WindowedBatchSampler:
+    """The batches of a tokenised dataset: planned at once, or in windows where it has more than [`WHOLE`] pairs.
+
+    Raises:
+        ValueError: a pair is empty or alone exceeds the budget.
+    """
+    if len(dataset) <= WHOLE:
+        return TokenBatchSampler(*pair_lengths(dataset), max_tokens, seed=seed)
+    return WindowedBatchSampler(len(dataset), partial(pair_lengths, dataset), max_tokens, seed=seed)
+
+
+def survey(dataset: Dataset, max_tokens: int, *, seed: int) -> Survey:
+    """What an epoch of [`batch_sampler`] comes to."""
+    plan = batch_sampler(dataset, max_tokens, seed=seed)
+    return plan.survey if isinstance(plan, WindowedBatchSampler) else Survey.of(*pair_lengths(dataset), plan.batches)
+
+
+def longest_sentence(dataset: Dataset) -> int:
+    """Tokens of the longest source or target of a tokenised dataset, whose lengths are read in parts."""
+    parts = (pair_lengths(dataset, start, start + WINDOW) for start in range(0, len(dataset), WINDOW))
+    return max(int(side.max()) for sides in parts for side in sides)
