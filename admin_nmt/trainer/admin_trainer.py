@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from .callbacks import (
     LogBeforeSaving,
     LogsForTrackers,
     ModelFiles,
+    NormAfterUpdate,
     SamplerEpoch,
     StopRequest,
     TokenMeter,
@@ -51,6 +53,7 @@ from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoi
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
+from .hooks import walking_less
 from .memory_prediction import needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
@@ -114,6 +117,7 @@ class AdminTrainer(ShardingTrainer):
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
+        self.add_callback(NormAfterUpdate(self))
         self.stop_request = StopRequest()
         self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
@@ -144,6 +148,8 @@ class AdminTrainer(ShardingTrainer):
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
         self.counted_parameters: int | None = None
+        self.parameters: list[nn.Parameter] = []
+        self.pending_norm: Tensor | None = None
         self.stop_request.start_anew()
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback):
@@ -307,8 +313,48 @@ class AdminTrainer(ShardingTrainer):
     def saves_on_request(self) -> bool:
         return self.stop_request.irregular
 
+    @contextmanager
+    def epoch_of(self, model: nn.Module) -> Iterator[None]:
+        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
+            yield
+            return
+        self.parameters = list(model.parameters())
+        with walking_less(model, self.parameters):
+            yield
+
+    def gradient_norm(self) -> Tensor | None:
+        """Without the Trainer's multiplication of all gradients by 1."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if not gradients or self.accelerator.scaler is not None:
+            return None
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def refuses_by_itself(self) -> bool:
+        """Whether the optimizer can be told on the device not to make an update."""
+        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
+
     def check_gradient(self, norm: Tensor) -> None:
-        """Stops the run if the gradient that the optimizer is about to use is not finite."""
+        """Stops the run if the gradient that the optimizer is about to use is not finite.
+
+        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
+        would leave it without work.
+        """
+        if not self.refuses_by_itself():
+            self.judge(norm)
+            return
+        self.pending_norm = norm
+        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
+        optimizer.found_inf = norm.isfinite().logical_not().float()
+
+    def check_pending_norm(self) -> None:
+        """Judges the update that was just handed to the optimizer, if nobody has."""
+        norm, self.pending_norm = self.pending_norm, None
+        if norm is not None:
+            self.judge(norm)
+
+    def judge(self, norm: Tensor) -> None:
+        """Raises `DivergedError` if the norm of an update's gradient says so."""
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])

@@ -10,6 +10,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
+from ..optimization.fused_radam import FusedRAdam
+
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
 # Before transformers 5.23 it was called gradient checkpointing, in models and in arguments.
@@ -148,6 +150,7 @@ def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.O
     """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.optimizer == "radam":
-        return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
+        kind = FusedRAdam if args.device.type == "cuda" else torch.optim.RAdam
+        return kind, common | {"decoupled_weight_decay": True, "foreach": True}
     # A fused optimizer skips an overflow by itself; accelerate takes that update for made, and the schedule goes on.
     return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda") and not args.fp16}

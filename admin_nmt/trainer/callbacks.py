@@ -153,7 +153,7 @@ class StopRequest(TrainerCallback):
     def receive(self, *_: Any) -> None:
         self.received = True
 
-    def on_pre_optimizer_step(
+    def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Reads the tensor here, because the gradient's norm has just been waited for."""
@@ -189,6 +189,16 @@ class StopRequest(TrainerCallback):
                 f"SIGTERM asked to stop: saved after update {state.global_step} of {state.max_steps} in "
                 f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}; the same command goes on from there"
             )
+
+
+class NormAfterUpdate(TrainerCallback):
+    """Has a trainer look at the norm of an update that a GPU has been told to make only if it is finite."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = weakref.proxy(trainer)  # which holds this callback
+
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.trainer.check_pending_norm()
 
 
 class BestInFolder(TrainerCallback):
