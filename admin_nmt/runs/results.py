@@ -17,6 +17,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTraining
 from ..data.tokenizing import pair_lengths
 from ..files import json_text, write_text_whole
 from ..folding import omega_by_sublayer
+from ..hardware.cpu_features import cpu_name
 from ..profiling import omega_origin
 from ..schema.messages import sentence
 from ..trainer.divergence import DivergedError
@@ -155,9 +156,7 @@ def device_name(device: torch.device) -> str:
     """The GPU's name, or the processor's."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return cpu_name()
 
 
 def commit() -> str | None:
