@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
+from ..optimization.compilation import compiled_layers, without_compilation
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory, leave_out_cudnn_attention
@@ -174,7 +175,7 @@ class AdminTrainer(ShardingTrainer):
         if self.args.activation_checkpointing == "auto":
             self.args.activation_checkpointing = self.needs_checkpointing()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
-        with self.stop_request.listening():
+        with self.stop_request.listening(), ExitStack() as self.while_training:
             output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -192,6 +193,8 @@ class AdminTrainer(ShardingTrainer):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
+        if self.args.compile_layers:
+            self.while_training.enter_context(compiled_layers(self.model))
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's; what is minimised, where `compute_objective` is not given, is the validation NLL.
@@ -393,7 +396,8 @@ class AdminTrainer(ShardingTrainer):
             parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
             return {name: value for part in parts for name, value in part.items()}
         start = time.time()
-        with self.meter.paused(), self.accelerator.autocast(), self.whole_model():
+        uncompiled = without_compilation() if self.args.compile_layers else nullcontext()
+        with self.meter.paused(), self.accelerator.autocast(), self.whole_model(), uncompiled:
             results = validation_scores(self.model, dataset, self.args, self.target_tokenizer, **options)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in results.items()}
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))

@@ -92,6 +92,10 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             "too small without, and on a CPU."
         },
     )
+    compile_layers: bool = field(
+        default=False,
+        metadata={"help": "Compile the layers in training, one graph a kind of layer, whatever the depth and shapes."},
+    )
     if not HAS_ACTIVATION_CHECKPOINTING:
         activation_checkpointing_kwargs: dict[str, Any] | None = field(
             default=None, metadata={"help": "Settings of torch's checkpoint; `every_n_layers` spares the others."}
@@ -104,6 +108,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             enable_tf32(True)
         if isinstance(self.activation_checkpointing, str) and self.activation_checkpointing != "auto":
             raise ValueError(f"activation_checkpointing is {self.activation_checkpointing!r}; give true, false or auto")
+        if self.compile_layers and self.torch_compile:
+            raise ValueError("compile_layers and torch_compile are both set; leave out torch_compile")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
         for name in ("max_tokens", "profile_tokens"):
