@@ -42,6 +42,7 @@ from .callbacks import (
     BestInFolder,
     LogBeforeSaving,
     LogsForTrackers,
+    MicroBatch,
     ModelFiles,
     NormAfterUpdate,
     SamplerEpoch,
@@ -55,7 +56,7 @@ from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
 from .hooks import walking_less
-from .memory_prediction import needs_checkpointing
+from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
@@ -172,9 +173,11 @@ class AdminTrainer(ShardingTrainer):
         elif not self.args.cudnn_attention:
             leave_out_cudnn_attention()
         self.start_anew()
+        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
+        if self.args.auto_micro_batch:
+            self.choose_micro_batch()
         if self.args.activation_checkpointing == "auto":
             self.args.activation_checkpointing = self.needs_checkpointing()
-        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         with self.stop_request.listening(), ExitStack() as self.while_training:
             output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
@@ -210,14 +213,31 @@ class AdminTrainer(ShardingTrainer):
 
         A recomputed layer draws the same random numbers, so a run may go on with another choice.
         """
-        if self.args.device.type != "cuda" or not isinstance(self.model.config, AdminConfig):
-            return True
-        if self.args.adversarial_weight:
-            return True
-        device, lengths = self.args.device, pair_lengths(self.train_dataset)
-        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-        attention = self.model.config._attn_implementation
-        return any(gather_objects(needs_checkpointing(self.model.config, self.args, lengths, free / 1e9, attention)))
+        return not self.is_predicted() or any(gather_objects(needs_checkpointing(*self.what_is_predicted())))
+
+    def is_predicted(self) -> bool:
+        """Whether the memory of this run can be predicted, and is that of a GPU."""
+        known = isinstance(self.model.config, AdminConfig) and not self.args.adversarial_weight
+        return known and self.args.device.type == "cuda"
+
+    def what_is_predicted(self) -> tuple[Any, ...]:
+        """Model, arguments, lengths of the pairs, the free memory of the GPU in GB, and how attention is computed."""
+        config, lengths = self.model.config, pair_lengths(self.train_dataset)
+        return config, self.args, lengths, free_memory(self.args.device) / 1e9, config._attn_implementation
+
+    def choose_micro_batch(self) -> None:
+        """Cuts the token budget of an update into the fewest batches that every GPU holds.
+
+        A run that goes on does so with the batches of its checkpoint: otherwise it would meet other pairs.
+        """
+        chosen = self.args.max_tokens, self.args.gradient_accumulation_steps
+        if self.resumed_from is not None:
+            chosen = MicroBatch.of(self.resumed_from) or chosen
+        elif self.is_predicted():
+            chosen = min(gather_objects(largest_micro_batch(*self.what_is_predicted())))
+        self.args.max_tokens, self.args.gradient_accumulation_steps = chosen
+        self.callback_handler.pop_callback(MicroBatch)
+        self.add_callback(MicroBatch(*chosen))
 
     def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
         """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""

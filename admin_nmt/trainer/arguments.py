@@ -92,6 +92,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             "too small without, and on a CPU."
         },
     )
+    auto_micro_batch: bool = field(
+        default=False,
+        metadata={
+            "help": "On a GPU, make each batch as large as its predicted memory allows and accumulate as many fewer: "
+            "max_tokens times gradient_accumulation_steps stays the same."
+        },
+    )
     compile_layers: bool = field(
         default=False,
         metadata={"help": "Compile the layers in training, one graph a kind of layer, whatever the depth and shapes."},

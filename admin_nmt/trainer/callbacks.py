@@ -1,5 +1,6 @@
 """Callbacks and meters of the training loop, and what a model that it pushes to the Hub needs beside its weights."""
 
+import json
 import shutil
 import signal
 import threading
@@ -15,6 +16,8 @@ from accelerate import PartialState
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modelcard import TrainingSummary
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from ..data.batching import TokenBatchSampler
@@ -189,6 +192,23 @@ class StopRequest(TrainerCallback):
                 f"SIGTERM asked to stop: saved after update {state.global_step} of {state.max_steps} in "
                 f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}; the same command goes on from there"
             )
+
+
+class MicroBatch(TrainerCallback, ExportableState):
+    """Writes to each checkpoint into how many batches updates are cut, so that a run goes on with the same updates."""
+
+    def __init__(self, max_tokens: int, accumulation: int) -> None:
+        self.max_tokens, self.accumulation = max_tokens, accumulation
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"max_tokens": self.max_tokens, "accumulation": self.accumulation}, "attributes": {}}
+
+    @staticmethod
+    def of(checkpoint: Path) -> tuple[int, int] | None:
+        """`max_tokens` and accumulation of the run that wrote a checkpoint; None if they were those of its recipe."""
+        saved = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8")).get("stateful_callbacks", {})
+        chosen = saved.get("MicroBatch")
+        return None if chosen is None else (chosen["args"]["max_tokens"], chosen["args"]["accumulation"])
 
 
 class NormAfterUpdate(TrainerCallback):

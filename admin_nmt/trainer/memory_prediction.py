@@ -252,9 +252,47 @@ def needs_checkpointing(
     """
     without = copy.copy(args)
     without.activation_checkpointing = False
-    shape = worst_shape(config, without, planned_shapes(*lengths, args.max_tokens), attention)
-    memory = predict_memory(config, without, shape, attention)
-    return not fits(memory.distributed_peak if args.world_size > 1 else memory.peak, gigabytes)
+    return not fits(predicted_peak(config, without, lengths, attention), gigabytes)
+
+
+def predicted_peak(
+    config: AdminConfig,
+    args: AdminTrainingArguments,
+    lengths: tuple[npt.ArrayLike, npt.ArrayLike],
+    attention: str | None = None,
+) -> int:
+    """Bytes that a process of a run needs at most, in the worst batch of pairs of these lengths."""
+    shape = worst_shape(config, args, planned_shapes(*lengths, args.max_tokens), attention)
+    memory = predict_memory(config, args, shape, attention)
+    return memory.distributed_peak if args.world_size > 1 else memory.peak
+
+
+def largest_micro_batch(
+    config: AdminConfig,
+    args: AdminTrainingArguments,
+    lengths: tuple[npt.ArrayLike, npt.ArrayLike],
+    gigabytes: float,
+    attention: str | None = None,
+) -> tuple[int, int]:
+    """`max_tokens` and accumulation of updates of the same token budget, in the fewest batches that a GPU holds.
+
+    What is recomputed where checkpointing is "auto" is not: it costs more time than a larger batch saves. The budget
+    may be cut into more batches than the arguments ask for, if a GPU is too small for these.
+
+    Returns:
+        Those of the arguments where no batch is predicted to fit.
+    """
+    budget, longest = args.max_tokens * args.gradient_accumulation_steps, max(int(np.max(side)) for side in lengths)
+    for parts in range(1, budget // longest + 1):
+        if budget % parts:
+            continue
+        trial = copy.copy(args)
+        trial.max_tokens, trial.gradient_accumulation_steps = budget // parts, parts
+        if trial.activation_checkpointing == "auto":
+            trial.activation_checkpointing = False
+        if fits(predicted_peak(config, trial, lengths, attention), gigabytes):
+            return trial.max_tokens, parts
+    return args.max_tokens, args.gradient_accumulation_steps
 
 
 def free_memory(device: torch.device) -> int:
