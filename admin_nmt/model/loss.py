@@ -90,11 +90,19 @@ class _ChunkedLoss(torch.autograd.Function):
     With e = exp(logits − max) and s = Σ_v e_v, the gradient of a token's logits is e/s − ε/V − (1−ε)·onehot(target).
     Only the first term is dense, and 1/s is folded into the rows of the products, so that a chunk of logits is written
     twice and never copied. The terms of ε/V are rank one, that of the target is a gather.
+
+    `kept` [N] tells which tokens count; the rows of `hidden` of the others are zero.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, excluded: int | None
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        kept: Tensor,
+        epsilon: float,
+        excluded: int | None,
     ) -> tuple:
         scored = len(weight) - (excluded is not None)
         mean_row = weight.float().sum(0)
@@ -108,6 +116,7 @@ class _ChunkedLoss(torch.autograd.Function):
         rows = max(16, CHUNK_ELEMENTS // len(weight))
         for start in range(0, len(hidden), rows):
             h, target = hidden[start : start + rows], targets[start : start + rows]
+            counts = kept[start : start + rows, None]
             logits = torch.mm(h, matrix.t()).float()
             maximum = logits.amax(-1, keepdim=True)
             target_logit = logits.gather(1, target[:, None])
@@ -116,8 +125,8 @@ class _ChunkedLoss(torch.autograd.Function):
                 e[:, excluded] = 0
             s = e.sum(-1, keepdim=True)
             log_z = maximum + s.log()
-            nll = (log_z - target_logit).sum()
-            smooth = (log_z - (h.float() @ mean_row)[:, None]).sum()
+            nll = ((log_z - target_logit) * counts).sum()
+            smooth = ((log_z - (h.float() @ mean_row)[:, None]) * counts).sum()
             nll_sum += nll
             loss += (1 - epsilon) * nll + epsilon * smooth
             e = e.to(hidden.dtype)
@@ -145,7 +154,7 @@ class _ChunkedLoss(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(grad_loss)
         if grad_weight is not None:
             grad_weight = grad_weight.mul_(grad_loss).to(dtype)
-        return grad_hidden, grad_weight, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None
 
 
 def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
@@ -154,6 +163,22 @@ def _accumulate(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.addmm_(left.t(), right)
     else:
         total += torch.mm(left.t(), right)
+
+
+def kept_rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of `hidden` [N, d] and `targets` [N] that have a target, and a mask which keeps all of them."""
+    kept = targets != IGNORED
+    rows = kept.nonzero()[:, 0]
+    return hidden[rows], targets[rows], kept[rows]
+
+
+def masked_rows(hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All rows, zeros where there is no target, and the mask [N] of those that have one.
+
+    For a GPU, which would have to be waited for to know how many there are.
+    """
+    kept = targets != IGNORED
+    return hidden.masked_fill(~kept[:, None], 0), targets.clamp(min=0), kept
 
 
 def chunked_label_smoothed_nll(
@@ -171,9 +196,8 @@ def chunked_label_smoothed_nll(
     if torch.compiler.is_compiling():
         return label_smoothed_nll(torch.matmul(hidden, weight.t()).flatten(0, -2), targets.flatten(), epsilon, excluded)
     device, targets = hidden.device.type, targets.flatten()
-    kept = (targets != IGNORED).nonzero()[:, 0]
-    hidden = hidden.flatten(0, -2)[kept]
+    hidden, targets, kept = (kept_rows if hidden.is_cpu else masked_rows)(hidden.flatten(0, -2), targets)
     if torch.is_autocast_enabled(device):
         hidden = hidden.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):
-        return _ChunkedLoss.apply(hidden, weight, targets[kept], epsilon, excluded)
+        return _ChunkedLoss.apply(hidden, weight, targets, kept, epsilon, excluded)

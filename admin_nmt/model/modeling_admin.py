@@ -47,6 +47,23 @@ def embedding(config: AdminConfig, rows: int, layers: int) -> nn.Embedding:
     return table
 
 
+def padding_mask(
+    config: AdminConfig, embeddings: Tensor, attention_mask: Tensor | None, memory: Tensor | None = None
+) -> Any:
+    """What attention from `embeddings` [B, L, d] to themselves, or to `memory` [B, S, d], reads of a mask [B, S].
+
+    transformers asks whether anything is masked at all. A GPU is not asked, as that would wait for it.
+    """
+    if (
+        attention_mask is None
+        or attention_mask.dim() != 2
+        or attention_mask.is_cpu
+        or config._attn_implementation != "sdpa"
+    ):
+        return create_bidirectional_mask(config, embeddings, attention_mask, encoder_hidden_states=memory)
+    return attention_mask[:, None, None].bool()
+
+
 @dataclass
 class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
     """`Seq2SeqLMOutput` with `nll`: the summed NLL of the labels in nats, no smoothing and no gradient."""
@@ -183,7 +200,7 @@ class AdminEncoder(AdminStack):
         """
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
         positions = self.embed_positions(embeddings, attention_mask)
-        mask = create_bidirectional_mask(self.config, embeddings, attention_mask)
+        mask = padding_mask(self.config, embeddings, attention_mask)
         return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs).flatten(2))
 
 
@@ -221,9 +238,7 @@ class AdminDecoder(AdminStack):
         positions = self.embed_positions(embeddings, attention_mask, past)
         self_cache = past_key_values.self_attention_cache if past_key_values is not None else None
         causal_mask = create_causal_mask(self.config, embeddings, attention_mask, self_cache)
-        cross_mask = create_bidirectional_mask(
-            self.config, embeddings, encoder_attention_mask, encoder_hidden_states=encoder_hidden_states
-        )
+        cross_mask = padding_mask(self.config, embeddings, encoder_attention_mask, encoder_hidden_states)
         states = self.run_layers(
             embeddings,
             positions,

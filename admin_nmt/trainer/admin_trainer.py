@@ -1,8 +1,8 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -24,12 +24,13 @@ from transformers import (
 from transformers.trainer_utils import TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenizing import batch_sampler, random_pairs, survey
+from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
+from ..optimization.compilation import compiled_layers, without_compilation
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory, leave_out_cudnn_attention
@@ -44,7 +45,9 @@ from .callbacks import (
     BestInFolder,
     LogBeforeSaving,
     LogsForTrackers,
+    MicroBatch,
     ModelFiles,
+    NormAfterUpdate,
     PrecisionRecord,
     SamplerEpoch,
     StopRequest,
@@ -56,7 +59,8 @@ from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoi
 from .divergence import DivergenceGuard, diverged
 from .evaluation import validation_scores
 from .fsdp import ShardingTrainer
-from .memory_prediction import needs_checkpointing
+from .hooks import walking_less
+from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
@@ -119,6 +123,7 @@ class AdminTrainer(ShardingTrainer):
         self.sampler_epoch = SamplerEpoch()
         self.add_callback(self.sampler_epoch)
         self.add_callback(ModelFiles(self))
+        self.add_callback(NormAfterUpdate(self))
         self.stop_request = StopRequest()
         self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
@@ -153,8 +158,7 @@ class AdminTrainer(ShardingTrainer):
     @cached_property
     def suitable_attention(self) -> str:
         """The attention that [`cpu_attention`] takes for the training pairs."""
-        lengths = () if self.train_dataset is None else pair_lengths(self.train_dataset)
-        return cpu_attention(max((int(part.max(initial=0)) for part in lengths), default=0))
+        return cpu_attention(longest_sentence(self.train_dataset) if self.train_dataset else 0)
 
     def products(self) -> AbstractContextManager:
         """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
@@ -177,6 +181,8 @@ class AdminTrainer(ShardingTrainer):
         self.update_loss: Tensor | float = 0.0
         self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
         self.counted_parameters: int | None = None
+        self.parameters: list[nn.Parameter] = []
+        self.pending_norm: Tensor | None = None
         self.stop_request.start_anew()
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback):
@@ -198,10 +204,12 @@ class AdminTrainer(ShardingTrainer):
         elif not self.args.cudnn_attention:
             leave_out_cudnn_attention()
         self.start_anew()
+        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
+        if self.args.auto_micro_batch:
+            self.choose_micro_batch()
         if self.args.activation_checkpointing == "auto":
             self.args.activation_checkpointing = self.needs_checkpointing()
-        self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
-        with self.stop_request.listening():
+        with self.stop_request.listening(), ExitStack() as self.while_training:
             output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
@@ -220,6 +228,8 @@ class AdminTrainer(ShardingTrainer):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
+        if self.args.compile_layers:
+            self.while_training.enter_context(compiled_layers(self.model))
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's; what is minimised, where `compute_objective` is not given, is the validation NLL.
@@ -235,15 +245,35 @@ class AdminTrainer(ShardingTrainer):
 
         A recomputed layer draws the same random numbers, so a run may go on with another choice.
         """
-        if self.args.device.type != "cuda" or not isinstance(self.model.config, AdminConfig):
-            return True
-        if self.args.adversarial_weight:
-            return True
-        device = self.args.device
-        planned = survey(self.train_dataset, self.args.max_tokens, seed=self.data_seed()).shapes
-        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-        attention = self.model.config._attn_implementation
-        return any(gather_objects(needs_checkpointing(self.model.config, self.args, planned, free / 1e9, attention)))
+        return not self.is_predicted() or any(gather_objects(needs_checkpointing(*self.what_is_predicted())))
+
+    def is_predicted(self) -> bool:
+        """Whether the memory of this run can be predicted, and is that of a GPU."""
+        known = isinstance(self.model.config, AdminConfig) and not self.args.adversarial_weight
+        return known and self.args.device.type == "cuda"
+
+    def what_is_predicted(self) -> tuple[Any, ...]:
+        """Model, arguments, shapes of the batches by token budget, free memory in GB, and how attention is computed."""
+        config = self.model.config
+
+        def planned(max_tokens: int) -> Iterable[tuple[int, int, int]]:
+            return survey(self.train_dataset, max_tokens, seed=self.data_seed()).shapes
+
+        return config, self.args, planned, free_memory(self.args.device) / 1e9, config._attn_implementation
+
+    def choose_micro_batch(self) -> None:
+        """Cuts the token budget of an update into the fewest batches that every GPU holds.
+
+        A run that goes on does so with the batches of its checkpoint: otherwise it would meet other pairs.
+        """
+        chosen = self.args.max_tokens, self.args.gradient_accumulation_steps
+        if self.resumed_from is not None:
+            chosen = MicroBatch.of(self.resumed_from) or chosen
+        elif self.is_predicted():
+            chosen = min(gather_objects(largest_micro_batch(*self.what_is_predicted())))
+        self.args.max_tokens, self.args.gradient_accumulation_steps = chosen
+        self.callback_handler.pop_callback(MicroBatch)
+        self.add_callback(MicroBatch(*chosen))
 
     def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
         """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
@@ -346,8 +376,48 @@ class AdminTrainer(ShardingTrainer):
     def saves_on_request(self) -> bool:
         return self.stop_request.irregular
 
+    @contextmanager
+    def epoch_of(self, model: nn.Module) -> Iterator[None]:
+        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
+            yield
+            return
+        self.parameters = list(model.parameters())
+        with walking_less(model, self.parameters):
+            yield
+
+    def gradient_norm(self) -> Tensor | None:
+        """Without the Trainer's multiplication of all gradients by 1."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if not gradients or self.accelerator.scaler is not None:
+            return None
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def refuses_by_itself(self) -> bool:
+        """Whether the optimizer can be told on the device not to make an update."""
+        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
+
     def check_gradient(self, norm: Tensor) -> None:
-        """Stops the run if the gradient that the optimizer is about to use is not finite."""
+        """Stops the run if the gradient that the optimizer is about to use is not finite.
+
+        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
+        would leave it without work.
+        """
+        if not self.refuses_by_itself():
+            self.judge(norm)
+            return
+        self.pending_norm = norm
+        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
+        optimizer.found_inf = norm.isfinite().logical_not().float()
+
+    def check_pending_norm(self) -> None:
+        """Judges the update that was just handed to the optimizer, if nobody has."""
+        norm, self.pending_norm = self.pending_norm, None
+        if norm is not None:
+            self.judge(norm)
+
+    def judge(self, norm: Tensor) -> None:
+        """Raises `DivergedError` if the norm of an update's gradient says so."""
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
@@ -386,7 +456,8 @@ class AdminTrainer(ShardingTrainer):
             parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
             return {name: value for part in parts for name, value in part.items()}
         start = time.time()
-        with self.meter.paused(), self.accelerator.autocast(), self.whole_model():
+        uncompiled = without_compilation() if self.args.compile_layers else nullcontext()
+        with self.meter.paused(), self.accelerator.autocast(), self.whole_model(), uncompiled:
             results = validation_scores(self.model, dataset, self.args, self.target_tokenizer, **options)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in results.items()}
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))

@@ -11,6 +11,7 @@ from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
 from ..hardware.precision import bfloat16_pays
+from ..optimization.fused_radam import FusedRAdam
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
@@ -99,6 +100,17 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             "too small without, and on a CPU."
         },
     )
+    auto_micro_batch: bool = field(
+        default=False,
+        metadata={
+            "help": "On a GPU, make each batch as large as its predicted memory allows and accumulate as many fewer: "
+            "max_tokens times gradient_accumulation_steps stays the same."
+        },
+    )
+    compile_layers: bool = field(
+        default=False,
+        metadata={"help": "Compile the layers in training, one graph a kind of layer, whatever the depth and shapes."},
+    )
     if not HAS_ACTIVATION_CHECKPOINTING:
         activation_checkpointing_kwargs: dict[str, Any] | None = field(
             default=None, metadata={"help": "Settings of torch's checkpoint; `every_n_layers` spares the others."}
@@ -113,6 +125,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             self.mixed_precision = "no"  # for accelerate, as the trainer does it: evaluations stay in float32
         if isinstance(self.activation_checkpointing, str) and self.activation_checkpointing != "auto":
             raise ValueError(f"activation_checkpointing is {self.activation_checkpointing!r}; give true, false or auto")
+        if self.compile_layers and self.torch_compile:
+            raise ValueError("compile_layers and torch_compile are both set; leave out torch_compile")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
         for name in ("max_tokens", "profile_tokens"):
@@ -181,6 +195,7 @@ def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.O
     """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.optimizer == "radam":
-        return torch.optim.RAdam, common | {"decoupled_weight_decay": True, "foreach": True}
+        kind = FusedRAdam if args.device.type == "cuda" else torch.optim.RAdam
+        return kind, common | {"decoupled_weight_decay": True, "foreach": True}
     # A fused optimizer skips an overflow by itself; accelerate takes that update for made, and the schedule goes on.
     return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda") and not args.fp16}

@@ -1,5 +1,6 @@
 """Callbacks and meters of the training loop, and what a model that it pushes to the Hub needs beside its weights."""
 
+import json
 import shutil
 import signal
 import threading
@@ -15,6 +16,7 @@ from accelerate import PartialState
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.modelcard import TrainingSummary
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
@@ -157,7 +159,7 @@ class StopRequest(TrainerCallback):
     def receive(self, *_: Any) -> None:
         self.received = True
 
-    def on_pre_optimizer_step(
+    def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Reads the tensor here, because the gradient's norm has just been waited for."""
@@ -193,6 +195,33 @@ class StopRequest(TrainerCallback):
                 f"SIGTERM asked to stop: saved after update {state.global_step} of {state.max_steps} in "
                 f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}; the same command goes on from there"
             )
+
+
+class MicroBatch(TrainerCallback, ExportableState):
+    """Writes to each checkpoint into how many batches updates are cut, so that a run goes on with the same updates."""
+
+    def __init__(self, max_tokens: int, accumulation: int) -> None:
+        self.max_tokens, self.accumulation = max_tokens, accumulation
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {"max_tokens": self.max_tokens, "accumulation": self.accumulation}, "attributes": {}}
+
+    @staticmethod
+    def of(checkpoint: Path) -> tuple[int, int] | None:
+        """`max_tokens` and accumulation of the run that wrote a checkpoint; None if they were those of its recipe."""
+        saved = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8")).get("stateful_callbacks", {})
+        chosen = saved.get("MicroBatch")
+        return None if chosen is None else (chosen["args"]["max_tokens"], chosen["args"]["accumulation"])
+
+
+class NormAfterUpdate(TrainerCallback):
+    """Has a trainer look at the norm of an update that a GPU has been told to make only if it is finite."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = weakref.proxy(trainer)  # which holds this callback
+
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self.trainer.check_pending_norm()
 
 
 class BestInFolder(TrainerCallback):

@@ -7,9 +7,11 @@ forward. Where a release of transformers changes a signature, tests/trainer/test
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, TrainingArguments
@@ -72,16 +74,25 @@ class TrainerHooks(Seq2SeqTrainer):
         it too, but an epoch without them still evaluates and saves once more where the run does so at its end.
         """
         if self.state.global_step < self.state.max_steps:
-            super()._run_epoch(*args, **kwargs)
+            with self.epoch_of(args[0] if args else kwargs["model"]):
+                super()._run_epoch(*args, **kwargs)
+
+    def epoch_of(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Open during an epoch of a model that is wrapped for several processes."""
+        return nullcontext()
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
         """The callback `on_pre_optimizer_step` is not told the norm and cannot find it out.
 
         The gradients are clipped by then, a gradient scaler refuses to unscale them twice, and DeepSpeed hides them.
         """
-        norm = super()._get_grad_norm(model, grad_norm)
+        norm = super()._get_grad_norm(model, self.gradient_norm() if grad_norm is None else grad_norm)
         self.check_gradient(norm)
         return norm
+
+    def gradient_norm(self) -> Tensor | None:
+        """The norm of gradients that are not clipped; None to have the Trainer find it."""
+        return None
 
     def check_gradient(self, norm: Tensor) -> None:
         """Is told, before every update, the norm of the gradient of all processes as it was before any clipping.
@@ -180,6 +191,33 @@ class TrainerHooks(Seq2SeqTrainer):
     def load_sharded_weights(self, folder: str) -> None:
         """Gives the model that FSDP has wrapped the weights of a checkpoint."""
         raise NotImplementedError
+
+
+@contextmanager
+def walking_less(model: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
+    """`zero_grad` and `train` of a model do not walk through its modules in this block.
+
+    The Trainer calls them in every update; on a deep model that takes milliseconds, in which a GPU may have no work.
+    """
+    own = {"zero_grad": partial(forget_gradients, parameters), "train": partial(set_mode, model)}
+    model.__dict__.update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            model.__dict__.pop(name, None)
+
+
+def forget_gradients(parameters: list[nn.Parameter], set_to_none: bool = True) -> None:
+    """As `nn.Module.zero_grad`."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad = None if set_to_none else torch.zeros_like(parameter.grad)
+
+
+def set_mode(model: nn.Module, mode: bool = True) -> nn.Module:
+    """As `nn.Module.train`, which has nothing to do for a model that is being trained."""
+    return model if mode and model.training else type(model).train(model, mode)
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from .arguments import AdminTrainingArguments, computes_in_bfloat16, enable_chec
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
+# Of a run's batches, by their token budget: sentences, source and target tokens.
+PlannedShapes = Callable[[int], Iterable[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -236,20 +238,55 @@ def worst_shape(
 def needs_checkpointing(
     config: AdminConfig,
     args: AdminTrainingArguments,
-    planned: Iterable[tuple[int, int, int]],
+    planned: PlannedShapes,
     gigabytes: float,
     attention: str | None = None,
 ) -> bool:
-    """Whether a GPU of this many GB would be too small for a run without activation checkpointing.
-
-    Args:
-        planned: shapes of the training batches, of which the worst counts.
-    """
+    """Whether a GPU of this many GB would be too small for a run without activation checkpointing."""
     without = copy.copy(args)
     without.activation_checkpointing = False
-    shape = worst_shape(config, without, planned_shapes(planned), attention)
-    memory = predict_memory(config, without, shape, attention)
-    return not fits(memory.distributed_peak if args.world_size > 1 else memory.peak, gigabytes)
+    return not fits(predicted_peak(config, without, planned, attention), gigabytes)
+
+
+def predicted_peak(
+    config: AdminConfig,
+    args: AdminTrainingArguments,
+    planned: PlannedShapes,
+    attention: str | None = None,
+) -> int:
+    """Bytes that a process of a run needs at most, in the worst of the planned batches."""
+    shape = worst_shape(config, args, planned_shapes(planned(args.max_tokens)), attention)
+    memory = predict_memory(config, args, shape, attention)
+    return memory.distributed_peak if args.world_size > 1 else memory.peak
+
+
+def largest_micro_batch(
+    config: AdminConfig,
+    args: AdminTrainingArguments,
+    planned: PlannedShapes,
+    gigabytes: float,
+    attention: str | None = None,
+) -> tuple[int, int]:
+    """`max_tokens` and accumulation of updates of the same token budget, in the fewest batches that a GPU holds.
+
+    What is recomputed where checkpointing is "auto" is not: it costs more time than a larger batch saves. The budget
+    may be cut into more batches than the arguments ask for, if a GPU is too small for these.
+
+    Returns:
+        Those of the arguments where no batch is predicted to fit.
+    """
+    budget = args.max_tokens * args.gradient_accumulation_steps
+    longest = max(max(source, target) for _, source, target in planned(budget))
+    for parts in range(1, budget // longest + 1):
+        if budget % parts:
+            continue
+        trial = copy.copy(args)
+        trial.max_tokens, trial.gradient_accumulation_steps = budget // parts, parts
+        if trial.activation_checkpointing == "auto":
+            trial.activation_checkpointing = False
+        if fits(predicted_peak(config, trial, planned, attention), gigabytes):
+            return trial.max_tokens, parts
+    return args.max_tokens, args.gradient_accumulation_steps
 
 
 def free_memory(device: torch.device) -> int:

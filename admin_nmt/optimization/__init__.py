@@ -1,0 +1,1 @@
+"""Optimizers in forms that torch does not have."""
