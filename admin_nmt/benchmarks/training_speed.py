@@ -30,7 +30,6 @@ from ..data.tokenizing import pair_lengths
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe
-from ..runs.results import precision
 from .processes import alone
 from .stopwatch import Stopwatch
 
@@ -178,11 +177,16 @@ def measure(system: str, shape: Shape, args: TrainingBenchmark, seed: int) -> di
             trainer = stock(shape, args, prepared, folder, seed, **kind)
         watch = Stopwatch(trainer, warm_up())
         trainer.train()
-    return {
-        "tokens_per_second": watch.tokens / watch.seconds,
-        "precision": precision(trainer.args),
-        "attention": trainer.model.config._attn_implementation,
-    }
+    return {"tokens_per_second": watch.tokens / watch.seconds} | chosen(trainer)
+
+
+def chosen(trainer: Seq2SeqTrainer) -> dict[str, str]:
+    """The precision and the attention of a training that has ended."""
+    if isinstance(trainer, AdminTrainer):
+        precision = ", then ".join(trainer.precisions)
+    else:
+        precision = "bfloat16" if trainer.args.bf16 else "float32"
+    return {"precision": precision, "attention": trainer.model.config._attn_implementation}
 
 
 def measure_round(

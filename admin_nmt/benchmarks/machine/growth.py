@@ -17,10 +17,10 @@ from datasets import Dataset
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ...runs.results import precision
 from ..gpu.flops import forward_flops
 from ..processes import alone
 from ..stopwatch import Stopwatch
+from ..training_speed import chosen
 
 LENGTH = 16  # tokens of a sentence
 
@@ -116,11 +116,7 @@ def measure_point(point: Point, seed: int) -> dict[str, Any]:
         trainer = AdminTrainer(model, args, train_dataset=pairs(point, seed))
         watch = Stopwatch(trainer, warm_up=1)
         trainer.train()
-    return {
-        "tokens_per_second": watch.tokens / watch.seconds,
-        "precision": precision(trainer.args),
-        "attention": model.config._attn_implementation,
-    }
+    return {"tokens_per_second": watch.tokens / watch.seconds} | chosen(trainer)
 
 
 def pairs(point: Point, seed: int) -> Dataset:

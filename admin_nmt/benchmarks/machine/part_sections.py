@@ -32,14 +32,16 @@ class Section:
 
 
 def spread(ratios: Sequence[float]) -> str:
-    """The median, and the lowest and highest if there are several."""
+    """The median, and the lowest and highest if there are several; a dash where there is none."""
+    if not ratios:
+        return "–"
     middle = f"{median(ratios):.2f}"
     return middle if len(ratios) == 1 else f"{middle} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def ratios(rounds: Rounds, system: str, base: str) -> list[float]:
     """Of each round: its system's rate beside its base's, so that what slows a whole round does not count."""
-    return [one[system] / one[base] for one in rounds if system in one and base in one]
+    return [one[system] / one[base] for one in rounds if one.get(base) and system in one]
 
 
 def paragraph(text: str) -> str:
@@ -83,16 +85,15 @@ def decoding(results: Results) -> Section:
     table, index = [], {}
     count = results.settings["sentences"]
     for title, systems in {name: runs for value in results.values() for name, runs in value.items()}.items():
-        rates = {system: [count / run["seconds"] for run in runs] for system, runs in systems.items()}
-        for system, runs in systems.items():
-            pairs = list(zip(rates[system], rates["stock"], strict=False))
-            memory = median(run["memory_mb"] for run in runs)
-            beside = memory / median(run["memory_mb"] for run in systems["stock"])
-            speed = [spread([own / base for own, base in pairs]), f"{median(rates[system]):.1f}"]
-            table.append([title, system, *speed, f"{beside:.2f}", f"{memory:,.0f}"])
+        rounds = [dict(zip(systems, runs, strict=True)) for runs in zip(*systems.values(), strict=False)]
+        speeds = [{system: count / run["seconds"] for system, run in one.items()} for one in rounds]
+        memory = [{system: run["memory_mb"] for system, run in one.items()} for one in rounds]
+        for system in systems:
+            speed = [spread(ratios(speeds, system, "stock")), f"{median(one[system] for one in speeds):.1f}"]
+            held = [spread(ratios(memory, system, "stock")), f"{median(one[system] for one in memory):,.0f}"]
+            table.append([title, system, *speed, *held])
         for other in (system for system in systems if system != "ours"):
-            both = zip(rates["ours"], rates[other], strict=False)
-            index[f"decoding {title}: ours / {other}"] = spread([own / base for own, base in both])
+            index[f"decoding {title}: ours / {other}"] = spread(ratios(speeds, "ours", other))
     head = ["model", "system", "times stock", "sentences a second", "memory, times stock", "MB"]
     text = paragraph(f"""{count:,} sentences of {results.settings["corpus"]}, beam {results.settings["num_beams"]}. The
         models have random weights and take {results.settings["steps"]} steps for every sentence. *stock* is
@@ -159,12 +160,13 @@ def growing(results: Results) -> Section:
     for name, rounds in rounds_of(results).items():
         axis, speeds = results.settings[name], growth.relative(rounds)
         head = [axis["label"], "speed, times the smallest's", "ideal", "measured / ideal", "target tokens a second"]
+        head.append("precision, attention")
         table = []
         for number, (size, ratios) in enumerate(zip(axis["values"], speeds, strict=True)):
-            ideal = rounds[-1][number]["ideal"]
+            row = rounds[-1][number]
             speed = median(rows[number]["tokens_per_second"] for rows in rounds)
-            own = [spread(ratios), f"{ideal:.2f}", f"{median(ratios) / ideal:.2f}"]
-            table.append([f"{size:,}", *own, f"{speed:,.0f}"])
+            own = [spread(ratios), f"{row['ideal']:.2f}", f"{median(ratios) / row['ideal']:.2f}"]
+            table.append([f"{size:,}", *own, f"{speed:,.0f}", f"{row['precision']}, {row['attention']}"])
         parts += [f"![target tokens a second by {name}]({picture(name)})", table_text(head, table)]
         index[f"growth, {name} {axis['values'][0]:,} to {axis['values'][-1]:,}: measured / ideal"] = table[-1][3]
     return Section("Growth", "\n\n".join(parts), index)
@@ -189,11 +191,10 @@ def draw_growth(results: Results, folder: Path) -> None:
 
 def about_growth(results: Results) -> str:
     """What was trained, and what the dashed lines are."""
-    row = next(iter(rounds_of(results).values()))[0][0]
     axis = next(iter(results.settings.values()))
     base = growth.Point(**axis["base"])
     return paragraph(f"""Updates of `AdminTrainer` after a first one, ADMIN with the closed form of ω, Adam, sentences
-        of {growth.LENGTH} tokens, {row["precision"]} and {row["attention"]} attention as the package chooses. One size
+        of {growth.LENGTH} tokens, precision and attention as the package chooses. One size
         grows at a time from {base.encoder_layers}-{base.decoder_layers} layers, width {base.width},
         {base.vocabulary:,} words and {base.batch:,} tokens a batch. The bars are the range over the rounds, each
         relative to its own smallest point. Dashed is the ideal: that time grows with the floating-point operations of
