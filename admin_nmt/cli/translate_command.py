@@ -26,6 +26,7 @@ from .options import (
     check_language,
     check_output,
     check_text,
+    loading,
     quiet,
     say,
     write_lines,
@@ -152,11 +153,12 @@ def translate(
     if input is not None and output is not None and output.exists() and input.samefile(output):
         raise typer.BadParameter("--output is the file of --input; name another one")
 
-    from ..decoding.file_translation import PartialFile, translate_file
-    from ..decoding.translation_formats import LineTranslator, numbered
-    from ..decoding.usual_scores import Unusual, counting
-    from ..decoding.worker_processes import translating
-    from ..folders.model_folder import local_folder
+    with loading():
+        from ..decoding.file_translation import PartialFile, translate_file
+        from ..decoding.translation_formats import LineTranslator, numbered
+        from ..decoding.usual_scores import Unusual, counting
+        from ..decoding.worker_processes import translating
+        from ..folders.model_folder import local_folder
 
     search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "forbidden": forbid or None}
     search["sampling"] = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
@@ -197,6 +199,7 @@ def warn(unusual: "Unusual") -> None:
         say(f"warning: {unusual.message()}")
 
 
+@loading()
 def load_translator(
     folders: list[Path],
     language: str | None,
@@ -304,7 +307,7 @@ def _language(folder: Path, given: str | None) -> str:
 
 def _source(text: str | None, path: Path | None) -> tuple[Iterator[str], bool]:
     """The lines to translate, and whether somebody may wait for answers to some before giving the others."""
-    from ..data.parallel_text import decode_lines, read_lines
+    from ..data.text_lines import decode_lines, read_lines
     from ..decoding.streaming import is_live
 
     if text is not None:

@@ -3,20 +3,17 @@
 Files are streamed into Arrow, never held in memory; text, TSV and JSON are cached under a key of their content.
 """
 
-import codecs
 import glob
-import gzip
 import hashlib
 import json
 import os
 import re
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -30,10 +27,10 @@ from pyarrow.parquet import ParquetFile
 from ..files import whole_file
 from .arrow_cache import BATCH, batched_columns, for_each, open_arrow, write_arrow, write_unless_whole
 from .checksums import add_checksum, discard, is_whole
+from .text_lines import read_lines
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
 TEST_SET = "sacrebleu:"
-LONGEST_LINE = 2**24  # bytes, its end included
 
 Files = str | Path | Sequence[str | Path]
 
@@ -157,20 +154,6 @@ def _test_set(name: str, languages: Sequence[str]) -> tuple[str, str]:
         raise OSError(f"{TEST_SET}{name}: sacreBLEU cannot give {'-'.join(languages)} ({error})") from error
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, gzipped if its name ends in `.gz`, without their line feeds; see `load_parallel`."""
-    opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
-    number = 0
-    try:
-        with opener(path, "rb") as file:
-            for number, line in enumerate(decode_lines(file, path), 1):  # noqa: B007 (the errors below count lines)
-                yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged gzip data after line {number} ({error}); fetch the file again") from error
-    if not number:
-        raise ValueError(f"{path}: the file is empty")
-
-
 def read_more_references(files: Iterable[str | Path], sentences: int) -> list[list[str]]:
     """The lines of further reference files of a test set of so many sentences.
 
@@ -185,34 +168,6 @@ def read_more_references(files: Iterable[str | Path], sentences: int) -> list[li
                 f"{file}: has {len(columns[-1])} references for {sentences} sentences of the test set; give one a line"
             )
     return columns
-
-
-def decode_lines(file: IO[bytes], name: str | Path) -> Iterator[str]:
-    """The lines of an open binary file, as `read_lines` gives them; `name` is what errors call it."""
-    for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
-        if len(raw) > LONGEST_LINE:  # a few kilobytes of gzip can be one line of any length
-            raise ValueError(f"{name}: line {number} is longer than {LONGEST_LINE:,} bytes; give one sentence a line")
-        yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
-
-
-CONVERT = "convert the file to UTF-8"
-# What a file that is no UTF-8 text begins with, and what to do then.
-OTHER_FILES = (
-    (codecs.BOM_UTF16_LE, f"{CONVERT}, such as iconv -f UTF-16 -t UTF-8 {{path}} > new"),
-    (codecs.BOM_UTF16_BE, f"{CONVERT}, such as iconv -f UTF-16 -t UTF-8 {{path}} > new"),
-    (b"PK", "it looks like a document or an archive: save it as plain text, one sentence a line"),
-)
-
-
-def _decode(raw: bytes, path: str | Path, number: int) -> str:
-    try:
-        return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        known = next((hint for start, hint in OTHER_FILES if number == 1 and raw.startswith(start)), CONVERT)
-        raise ValueError(
-            f"{path}: line {number} is not valid UTF-8 (byte {raw[error.start]:#04x} at column {error.start + 1}); "
-            f"{known.format(path=path)}"
-        ) from error
 
 
 def _from_files(

@@ -28,6 +28,7 @@ from ..model.modeling_admin import AdminForConditionalGeneration
 from ..schema.messages import sentence
 from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
 from ..user_errors import ForeignCodeError, refusing_code
+from .stock_positions import use_quick_sinusoids
 
 # Matrices that every model stores, by the fields of their shapes.
 MATRICES = (
@@ -260,6 +261,7 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
     config = read_config(folder)
     generation_defaults(folder, config)
     check_weights(folder, config)
+    use_quick_sinusoids()
     with refusing_code(folder):
         model, info = AutoModelForSeq2SeqLM.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs

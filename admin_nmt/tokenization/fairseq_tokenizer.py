@@ -6,12 +6,14 @@ Imported checkpoints have it, and models that are trained on text prepared so.
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from transformers import PreTrainedTokenizer
 
 from .bpe_codes import CONTINUED, BpeCodes
-from .moses import Moses
+
+if TYPE_CHECKING:
+    from .moses import Moses
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIAL = (BOS, PAD, EOS, UNK)
@@ -44,6 +46,12 @@ def read_dictionary(path: str | Path) -> list[str]:
         seen.add(symbol)
         symbols.append(symbol)
     return symbols
+
+
+def _moses(settings: Mapping[str, Any]) -> "Moses":
+    from .moses import Moses  # sacremoses takes longer to load than the tokenizers that never need it
+
+    return Moses(**settings)
 
 
 class FairseqTokenizer(PreTrainedTokenizer):
@@ -86,7 +94,7 @@ class FairseqTokenizer(PreTrainedTokenizer):
             self.symbols = [EOS, UNK, *self.symbols[len(SPECIAL) :], PAD]
         self.ids = {symbol: index for index, symbol in enumerate(self.symbols)}
         self.codes = BpeCodes(codes_file)
-        self.words = Moses(**moses) if moses else None
+        self.words = _moses(moses) if moses else None
         self.lowercase = lowercase
         self.of_target = False
         defaults = {

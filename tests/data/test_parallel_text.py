@@ -302,7 +302,7 @@ def test_multi30k(shared, load):
 @pytest.mark.parametrize("name", ["text", "text.gz"])
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name):
     """A few kilobytes of gzip can be one line of any length; reading stops after the longest line that there may be."""
-    monkeypatch.setattr("admin_nmt.data.parallel_text.LONGEST_LINE", 1000)
+    monkeypatch.setattr("admin_nmt.data.text_lines.LONGEST_LINE", 1000)
     path = tmp_path / name
     opener = gzip.open if name.endswith("gz") else open
     with opener(path, "wb") as file:
