@@ -74,6 +74,7 @@ def benchmarks(
     admin-nmt benchmark --data path/to/multi30k --again training
     admin-nmt benchmark training --again
     admin-nmt benchmark translation --data path/to/multi30k --model runs/mine/standard
+    admin-nmt benchmark planning path/to/msdocs
     admin-nmt benchmark gpu --data path/to/msdocs
     """
     if ctx.invoked_subcommand is None:
@@ -163,15 +164,30 @@ def preparation(
 
 
 @benchmark.command()
-def growth(rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False) -> None:
+def start(rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False) -> None:
+    """From launch to translation.
+
+    Time of `admin-nmt translate --text` with a 6-6 model of width 512, beside a stock program, imports and --help.
+
+    \b
+    admin-nmt benchmark start
+    """
+    measure(["start"], ["start"] * again, output, rounds=rounds, toy=toy)
+
+
+@benchmark.command()
+def growth(
+    data: Text = None, rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False
+) -> None:
     """How cost grows, beside the ideal.
 
-    Tokens a second of training by depth, width, vocabulary and batch: tables and pictures.
+    Tokens a second of training by depth, width, vocabulary and batch, and time and memory of planning 10⁴ to 10⁹ pairs:
+    tables and pictures. A billion pairs take 4 GB of disk meanwhile, where TMPDIR is.
 
     \b
     admin-nmt benchmark growth
     """
-    measure(["growth"], ["growth"] * again, output, rounds=rounds, toy=toy)
+    measure(["growth"], ["growth"] * again, output, data=data, rounds=rounds, toy=toy)
 
 
 @benchmark.command()
@@ -210,6 +226,60 @@ def translation(
     sizes: dict[str, Any] = {"rounds": rounds, "sentences": sentences, "num_beams": num_beams, "steps": steps}
     limits: dict[str, Any] = {"max_tokens": max_tokens, "check": check, "output": str(output)}
     run_translation_benchmark(TranslationBenchmark(str(data), **texts, **sizes, **limits, **chosen))
+
+
+@benchmark.command()
+def planning(
+    text: Annotated[
+        Path, typer.Argument(help="Folder of a corpus, such as msdocs: train.en.gz, train.de.gz.", show_default=False)
+    ],
+    output: Annotated[Path | None, typer.Option(help="Folder for planning.json.")] = None,
+    pairs: Annotated[
+        list[int] | None, typer.Option(min=1, help="Size of a corpus; several by repeating; by default 10⁴ to 10⁹.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=256, help="Token budget of a batch.")] = 4096,
+    folder: Annotated[
+        str | None,
+        typer.Option(help="Where the lengths lie meanwhile, 4 GB for 10⁹ pairs; by default where TMPDIR is."),
+    ] = None,
+) -> None:
+    """Measure the planning of batches.
+
+    Time and memory by the number of pairs, whose lengths are drawn from those of a corpus, and padding by the size of a
+    window; then the search for duplicates among ten million pairs, and a checksum.
+
+    \b
+    admin-nmt benchmark planning path/to/msdocs --output model_cards/benchmark
+    admin-nmt benchmark planning path/to/msdocs --pairs 10000 --pairs 1000000
+    """
+    from ..benchmarks.planning_growth import PlanningBenchmark, run_planning_benchmark
+
+    sizes: dict[str, Any] = {"pairs": pairs} if pairs else {}
+    run_planning_benchmark(PlanningBenchmark(str(text), max_tokens=max_tokens, folder=folder, **sizes), output)
+
+
+@benchmark.command("billion-pairs")
+def billion_pairs(
+    rates: Annotated[
+        Path, typer.Option(help="Folder of a machine, or of data.json, planning.json and translation.json.")
+    ] = FOLDER,
+    output: Annotated[Path | None, typer.Option(help="Folder for README.md and rates.json.")] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 10**9,
+    machines: Annotated[int, typer.Option(min=1, help="Machines that share the work.")] = 8,
+    cores: Annotated[int, typer.Option(min=1, help="Cores of each.")] = 32,
+) -> None:
+    """Plan a corpus too large to try.
+
+    Time, memory and disk of each step from the rates that the other benchmarks measured, with the arithmetic.
+
+    \b
+    admin-nmt benchmark billion-pairs --output model_cards/billion-pairs
+    admin-nmt benchmark billion-pairs --machines 1 --cores 2 --pairs 40000000
+    """
+    from ..planning.billion_pairs import Machines, gather_rates, page, write_plan
+
+    gathered, given = gather_rates(rates), Machines(machines, cores)
+    print(page(gathered, pairs, given) if output is None else write_plan(gathered, pairs, given, output))
 
 
 @benchmark.command()

@@ -15,6 +15,7 @@ from .options import (
     MaxTokens,
     Model,
     NumBeams,
+    OnCluster,
     Source,
     Target,
     check_device,
@@ -155,6 +156,7 @@ def synthesize(
     max_tokens: MaxTokens = 4096,
     backend: Backend = "torch",
     compute_type: ComputeType = None,
+    cluster: OnCluster = None,
 ) -> None:
     """Make synthetic training pairs.
 
@@ -184,7 +186,7 @@ def synthesize(
     options = search_options(method, backend=backend, **beam, **drawing)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     start_processes()
-    limits = {"chunk": chunk, "max_tokens": max_tokens}
+    limits: dict[str, Any] = {"chunk": chunk, "max_tokens": max_tokens, "cluster": cluster}
     counts = write_synthetic_pairs(model, input, output, generates, options, filters=filters, **limits)
     if counts:  # the first process has them
         print(f"{format_counts(counts)}\n{output}", flush=True)

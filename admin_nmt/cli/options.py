@@ -152,6 +152,12 @@ Chunk = Annotated[int, typer.Option(min=1, help="Lines that are sorted, translat
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default a GPU if there is one.")]
 Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What runs the model.")]
 ComputeType = Annotated[str | None, typer.Option(help="For CTranslate2: int8, float16, …; by default float32.")]
+OnCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", help="Let the workers of a Dask cluster do it: its tcp://HOST:PORT, or its scheduler's file."
+    ),
+]
 
 
 def quiet_imports() -> None:

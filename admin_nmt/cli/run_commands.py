@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from ..planning.own_files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, find_recipe, summary
-from .options import RecipeFile, RecipeOrNone, quiet, say, show_markdown
+from .options import OnCluster, RecipeFile, RecipeOrNone, quiet, say, show_markdown
 
 
 def train(
@@ -93,6 +94,7 @@ def prepare(
     ctx: typer.Context,
     recipe: RecipeFile,
     num_proc: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+    cluster: OnCluster = None,
 ) -> None:
     """Prepare the data of a recipe.
 
@@ -102,11 +104,13 @@ def prepare(
     \b
     admin-nmt prepare phrasebook
     admin-nmt prepare mine.yaml --data.cache_dir /large/disk --num-proc 8
+    admin-nmt prepare mine.yaml --cluster workers.json
     """
     path = find_recipe(recipe)
 
     from ..benchmarks.preparation_meter import Meter
-    from ..data.arrow_cache import available_cores
+    from ..cluster.dask_cluster import Cluster
+    from ..data.arrow_cache import available_cores, working_elsewhere
     from ..distributed import print_once, start_processes
     from ..runs import preparation
     from ..runs.recipe import load_recipe
@@ -114,7 +118,12 @@ def prepare(
     quiet()
     loaded = load_recipe(path, ctx.meta["overrides"], recipe)
     start_processes()
-    preparation.prepare(loaded, num_proc or available_cores(), Meter())
+    with ExitStack() as stack:
+        if cluster is not None:
+            Path(loaded.data.cache_dir).mkdir(parents=True, exist_ok=True)
+            workers = stack.enter_context(Cluster(cluster, [loaded.data.cache_dir]))
+            stack.enter_context(working_elsewhere(workers.run))
+        preparation.prepare(loaded, num_proc or available_cores(), Meter())
     print_once(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 
 

@@ -10,12 +10,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from contextvars import ContextVar
 from errno import ENOSPC
 from functools import partial
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.table import MemoryMappedTable, concat_tables
@@ -28,7 +31,7 @@ from .checksums import add_checksum, all_whole, discard, is_whole
 SHARD = 100_000
 BATCH = 10_000  # pairs in one Arrow record; a table of fewer, larger records opens faster
 
-Columns = Mapping[str, Any]  # a sequence or an array each
+Columns = Mapping[str, Any] | pa.RecordBatch  # a sequence or an array each
 
 
 def available_cores() -> int:
@@ -55,7 +58,7 @@ def write_arrow(
         with whole_file(path) as temporary:
             with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 for columns in batches:
-                    batch = pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+                    batch = as_batch(columns, schema)
                     writer.write_batch(batch)
                     rows += len(batch)
             add_checksum(temporary)
@@ -67,6 +70,13 @@ def write_arrow(
             "again: what was finished is kept"
         ) from error
     return rows
+
+
+def as_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns as one record of a file with this schema."""
+    if isinstance(columns, pa.RecordBatch):
+        return pa.RecordBatch.from_arrays(columns.select(schema.names).columns, schema=schema)
+    return pa.RecordBatch.from_pydict(dict(columns), schema=schema)
 
 
 def open_arrow(paths: Iterable[Path], fingerprint: str) -> Dataset:
@@ -85,7 +95,7 @@ def write_unless_whole(path: Path, lock: Path, write: Callable[[], Any]) -> None
 
 def map_shards(
     dataset: Dataset,
-    function: Callable[[dict[str, list[Any]]], Columns],
+    function: Callable[[pa.RecordBatch], Columns],
     features: Features,
     folder: Path,
     *,
@@ -100,7 +110,7 @@ def map_shards(
 
     Args:
         dataset: at least one row.
-        function: maps the columns of a batch to new columns, of any number of rows.
+        function: maps a batch of rows to new columns, of any number of rows.
         features: types of the new columns.
         folder: belongs to this step and these inputs alone.
         fingerprint: of the new dataset.
@@ -127,16 +137,30 @@ def map_shards(
 
 def _write_shard(
     dataset: Dataset,
-    function: Callable[[dict[str, list[Any]]], Columns],
+    function: Callable[[pa.RecordBatch], Columns],
     features: Features,
     paths: Sequence[Path],
     index: int,
 ) -> int:
     stop = min((index + 1) * SHARD, len(dataset))
     starts = range(index * SHARD, stop, BATCH)
-    batches = (function(dataset[start : min(start + BATCH, stop)]) for start in starts)
-    write_arrow(paths[index], batches, features)
+    batches = (batch for start in starts for batch in record_batches(dataset, start, min(start + BATCH, stop)))
+    write_arrow(paths[index], map(function, batches), features)
     return stop - index * SHARD
+
+
+def record_batches(dataset: Dataset, start: int, stop: int) -> list[pa.RecordBatch]:
+    """Rows of a dataset as Arrow has them, in one batch unless a column has more bytes than that can hold."""
+    if dataset._indices is None:
+        table = dataset.data.fast_slice(start, stop - start)
+    else:
+        rows = dataset._indices.fast_slice(start, stop - start).column(0).to_numpy().astype(np.int64)
+        first, last = int(rows.min()), int(rows.max())
+        if last - first > 4 * BATCH:  # scattered over the table
+            table = dataset.with_format("arrow")[start:stop]
+        else:
+            table = dataset.data.fast_slice(first, last + 1 - first).combine_chunks().take(pa.array(rows - first))
+    return list(table.combine_chunks().to_batches())
 
 
 def batched_columns(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Columns]:
@@ -158,8 +182,12 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
         job: can be pickled where processes are not forked.
         num_proc: worker processes; None for one a core. A single item needs none.
     """
-    processes = min(num_proc or available_cores(), len(items))
+    processes, elsewhere = min(num_proc or available_cores(), len(items)), _elsewhere.get()
     with progress_bar(desc=desc, unit="pairs", unit_scale=True, shown=bool(items), mininterval=1) as bar:
+        if elsewhere is not None and items:
+            for pairs in elsewhere(job, items):
+                bar.update(pairs)
+            return
         if processes < 2:
             for item in items:
                 bar.update(job(item))
@@ -178,7 +206,24 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
                 raise
 
 
-_job: Callable[[int], int]
+Job = Callable[[int], int]
+_elsewhere: ContextVar[Callable[[Job, Sequence[int]], Iterable[int]] | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def working_elsewhere(run: Callable[[Job, Sequence[int]], Iterable[int]]) -> Iterator[None]:
+    """Within, `for_each` leaves its items to `run`, which gives what the job gives for each, in any order.
+
+    The job may be pickled, and the files it names are there under the same names.
+    """
+    before = _elsewhere.set(run)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
+
+
+_job: Job
 
 
 def _start_worker(job: Callable[[int], int]) -> None:

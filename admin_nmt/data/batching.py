@@ -35,7 +35,7 @@ def batch_by_size(
     """
     order, num_tokens = np.asarray(order, dtype=np.intp), np.asarray(num_tokens)
     lengths = num_tokens[order]
-    _check_lengths(order, lengths, max_tokens)
+    check_lengths(order, lengths, max_tokens)
     sizes = np.arange(1, max_tokens + 1)
     batches, start = [], 0
     while start < len(order):
@@ -50,7 +50,12 @@ def batch_by_size(
     return batches
 
 
-def _check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
+def check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
+    """Whether every sentence has tokens, and fits a batch; the sentences of these lengths are called as in `order`.
+
+    Raises:
+        ValueError: naming the first one that is empty, or the longest one.
+    """
     if len(order) == 0:
         return
     if lengths.min() < 1:
@@ -61,6 +66,16 @@ def _check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
             f"sentence {order[longest]} has {lengths[longest]} tokens, more than max_tokens={max_tokens}; "
             "raise max_tokens or filter out longer sentences"
         )
+
+
+def batch_shapes(source_lengths: IntArray, target_lengths: IntArray, batches: Sequence[IntArray]) -> IntArray:
+    """Pairs, longest source and longest target of each batch, [batches, 3]."""
+    if not batches:
+        return np.zeros((0, 3), dtype=np.int64)
+    sizes = np.fromiter(map(len, batches), dtype=np.int64, count=len(batches))
+    order, starts = np.concatenate(batches), np.append(0, sizes[:-1].cumsum())
+    longest = [np.maximum.reduceat(lengths[order], starts) for lengths in (source_lengths, target_lengths)]
+    return np.stack([sizes, *longest], axis=1)
 
 
 def serpentine_order(source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLike) -> IntArray:

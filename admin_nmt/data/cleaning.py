@@ -15,6 +15,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
@@ -113,7 +114,7 @@ def clean(
         [dataset._fingerprint, _facts(options), sorted(held_out_keys), *([] if codes is None else [codes])]
     )
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
-    judge = partial(_judge, options=options, held_out=held_out_keys, codes=codes)
+    judge = partial(judge_pairs, options=options, held_out=held_out_keys, codes=codes)
     judged = map_shards(dataset, judge, _JUDGED, folder, fingerprint=key, num_proc=num_proc, desc="cleaning")
     kept = folder / "kept.arrow"
     write_unless_whole(kept, folder / "lock", lambda: _write_kept(kept, dataset, _verdicts(judged, options)))
@@ -142,7 +143,7 @@ def _verdicts(judged: Dataset, options: CleaningOptions) -> np.ndarray[Any, Any]
     verdicts = judged.data.column("verdict").to_numpy().copy()
     if options.drop_duplicates:
         keys = judged.data.column("key").to_numpy()
-        verdicts[_repeats(keys, np.isin(verdicts, (_KEPT, _HELD_OUT)))] = _DUPLICATE
+        verdicts[repeats(keys, np.isin(verdicts, (_KEPT, _HELD_OUT)))] = _DUPLICATE
     return verdicts
 
 
@@ -153,21 +154,29 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return "\n".join(f"{name:<{width}} {count:>12,} {count / total:>8.2%}" for name, count in counts.items())
 
 
-def _judge(
-    batch: Mapping[str, list[str]],
+def judge_pairs(
+    batch: pa.RecordBatch,
     options: CleaningOptions,
     held_out: set[int],
     codes: Sequence[BpeCodes] | None,
-) -> dict[str, list[int]]:
-    pairs = [(source.strip(), target.strip()) for source, target in zip(batch["source"], batch["target"], strict=True)]
+) -> pa.RecordBatch:
+    """The verdict on each of some pairs, an index of `FILTERS` or their number, and the key by which it is identified.
+
+    They depend on nothing but the pairs and the arguments: duplicates are found when all keys are known.
+
+    Args:
+        batch: columns `source` and `target`, text.
+        held_out: keys of what is held out.
+        codes: of source and target, to count subwords; None to count words.
+    """
+    sides = (batch.column(side).to_pylist() for side in ("source", "target"))
+    pairs = [(source.strip(), target.strip()) for source, target in zip(*sides, strict=True)]
     split = [str.split, str.split] if codes is None else [side.segment for side in codes]
-    return {
-        "verdict": [
-            _verdict(source, target, (split[0](source), split[1](target)), options, held_out)
-            for source, target in pairs
-        ],
-        "key": [_pair_key(source, target) for source, target in pairs],
-    }
+    verdicts = [
+        _verdict(source, target, (split[0](source), split[1](target)), options, held_out) for source, target in pairs
+    ]
+    keys = [_pair_key(source, target) for source, target in pairs]
+    return pa.RecordBatch.from_pydict({"verdict": verdicts, "key": keys}, schema=_JUDGED.arrow_schema)
 
 
 def _verdict(
@@ -189,7 +198,7 @@ def _verdict(
     return _KEPT
 
 
-def _repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Positions among the `candidates` (a mask) whose key an earlier candidate has."""
     positions = np.flatnonzero(candidates)
     _, first = np.unique(keys[positions], return_index=True)

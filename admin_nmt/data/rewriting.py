@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
@@ -74,11 +76,11 @@ def rewrite(
 
 
 def _rewrite(
-    batch: Mapping[str, list[str]], rules: Sequence[str], languages: Sequence[str], moses: Mapping[str, bool] | None
+    batch: pa.RecordBatch, rules: Sequence[str], languages: Sequence[str], moses: Mapping[str, bool] | None
 ) -> dict[str, list[str]]:
     sides = {}
     for side, language in zip(PAIR, languages, strict=True):
-        lines = batch[side]
+        lines = batch.column(side).to_pylist()
         acts = [RULES[rule](language) for rule in rules]
         if moses is not None:
             acts.append(Moses(language, language, **moses).tokenize)
@@ -106,8 +108,9 @@ def count_words(
     return total
 
 
-def _count(batch: Mapping[str, list[str]], sides: Sequence[str]) -> dict[str, list[Any]]:
-    words = Counter(word for side in sides for line in batch[side] for word in line.strip("\r\n ").split(" ") if word)
+def _count(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
+    lines = chain.from_iterable(batch.column(side).to_pylist() for side in sides)
+    words = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
     return {"word": list(words), "count": list(words.values())}
 
 

@@ -1,18 +1,20 @@
 """Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
+from ..tokenization.text_encoding import TextEncoder, text_encoder
 from .arrow_cache import map_shards
 from .batching import IntArray
 from .parallel_text import PAIR
@@ -67,7 +69,13 @@ def tokenize(
     prefix = [] if tag is None else [_tag_id(tag, source_tokenizer)]
     states = [tokenizer_state(tokenizer) for tokenizer in tokenizers]
     key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *states])
-    encode = partial(_encode, tokenizers=tokenizers, max_length=max_length, prefix=prefix, keep_text=keep_text)
+    encode = partial(
+        encode_pairs,
+        source_encoder=text_encoder(source_tokenizer, False, prefix),
+        target_encoder=text_encoder(target_tokenizer, True, []),
+        max_length=max_length,
+        keep_text=keep_text,
+    )
     tokenized = map_shards(
         dataset,
         encode,
@@ -89,29 +97,35 @@ def _tag_id(tag: str, tokenizer: PreTrainedTokenizerBase) -> int:
     return int(vocabulary[tag])
 
 
-def _encode(
-    batch: Mapping[str, list[str]],
-    tokenizers: tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast],
+def encode_pairs(
+    batch: pa.RecordBatch,
+    source_encoder: TextEncoder,
+    target_encoder: TextEncoder,
     max_length: int | None,
-    prefix: list[int],
     keep_text: bool,
-) -> dict[str, list[Any]]:
-    plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    sources = tokenizers[0](batch["source"], **plain)["input_ids"]
-    targets = tokenizers[1](text_target=batch["target"], **plain)["input_ids"]
-    if prefix:
-        sources = [prefix + ids for ids in sources]
-    columns = {
-        "input_ids": sources,
-        "labels": targets,
-        "source_length": [len(ids) for ids in sources],
-        "target_length": [len(ids) for ids in targets],
-    }
+) -> pa.RecordBatch:
+    """Rows of `tokenize` for some pairs, which depend on nothing but them and the arguments.
+
+    Args:
+        batch: columns `source` and `target`, text.
+        source_encoder: see `text_encoder`; a tag is its prefix.
+        max_length: leave out pairs with a side of more tokens.
+        keep_text: put the text behind the ids.
+    """
+    columns: dict[str, pa.Array] = {}
+    sides = (("source", "input_ids", source_encoder), ("target", "labels", target_encoder))
+    for side, ids_of, encode in sides:
+        ids, lengths = encode(batch.column(side))
+        ends = np.append(0, lengths.cumsum()).astype(np.int32)
+        columns[ids_of] = pa.ListArray.from_arrays(ends, pa.array(ids))
+        columns[f"{side}_length"] = pa.array(lengths.astype(np.int32))
     if keep_text:
-        columns |= {"source": batch["source"], "target": batch["target"]}
-    lengths = map(max, columns["source_length"], columns["target_length"])
-    kept = [row for row, length in enumerate(lengths) if max_length is None or length <= max_length]
-    return {name: [values[row] for row in kept] for name, values in columns.items()}
+        columns |= {side: batch.column(side) for side, *_ in sides}
+    encoded = pa.RecordBatch.from_pydict({name: columns[name] for name in (TOKENIZED if keep_text else IDS)})
+    if max_length is None:
+        return encoded
+    longest = pc.max_element_wise(columns["source_length"], columns["target_length"])
+    return encoded.filter(pc.less_equal(longest, max_length))
 
 
 def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -122,8 +136,13 @@ def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
 
 
-def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
+def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:
     """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
+
+    Args:
+        dataset: what `tokenize` gives.
+        start: the first pair that is asked for.
+        stop: the first one behind them; None for all to the end.
 
     Raises:
         ValueError: a column is missing.
@@ -132,7 +151,7 @@ def pair_lengths(dataset: Dataset) -> tuple[IntArray, IntArray]:
         if column not in dataset.column_names:
             raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[:]
+    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()
 
 

@@ -1,6 +1,7 @@
 """Synthetic training pairs from a trained model, on as many processes as were launched."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any, Literal
 
 from accelerate import PartialState
 
+from ..cluster.dask_cluster import Cluster
 from ..data.cleaning import CleaningOptions
 from ..folders.model_folder import fingerprint, local_folder
 from ..search.sampling import Sampling
-from .synthesis import synthesize, translate_whole
+from .synthesis import here, synthesize, translate_whole
 from .translator import Translator
 
 
@@ -49,6 +51,7 @@ def write_synthetic_pairs(
     filters: CleaningOptions,
     chunk: int = 2000,
     max_tokens: int = 4096,
+    cluster: str | None = None,
 ) -> dict[str, int]:
     """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
 
@@ -62,6 +65,7 @@ def write_synthetic_pairs(
         options: of the search, by `search_options`.
         chunk: lines that are sorted, translated and saved together.
         max_tokens: source positions of a batch, padding included.
+        cluster: the Dask cluster whose workers translate, see [`Cluster`]; None to do it here.
 
     Returns:
         The counts of the filters, which the first process has; nothing in the others.
@@ -69,24 +73,32 @@ def write_synthetic_pairs(
     Raises:
         ValueError: the backend cannot do what was asked of it.
     """
-    device, processes = PartialState().device, PartialState().num_processes
+    processes = PartialState().num_processes
+    if processes > 1 and cluster is not None:
+        raise ValueError("--cluster: one process gives the work to all workers; start a single one")
     if processes > 1 and options.get("backend", "torch") != "torch":
         raise ValueError("--backend ctranslate2: uses all cores in one process; start a single one")
     folder = local_folder(model)
 
-    def load() -> Callable[[list[str]], list[str]]:
-        translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **options)
-        return partial(translate_whole, translator)
-
+    load = partial(_load, folder, max_tokens, options)
     shown = {name: asdict(value) if name == "sampling" else value for name, value in options.items()}
     Path(output).parent.mkdir(parents=True, exist_ok=True)
-    return synthesize(
-        load,
-        inputs,
-        output,
-        generates=generates,
-        settings={"model": fingerprint(folder)[:16], "generates": generates} | shown,
-        filters=filters,
-        chunk_size=chunk,
-        progress=True,
-    )
+    with nullcontext() if cluster is None else Cluster(cluster, [folder]) as workers:
+        return synthesize(
+            load,
+            inputs,
+            output,
+            generates=generates,
+            settings={"model": fingerprint(folder)[:16], "generates": generates} | shown,
+            filters=filters,
+            chunk_size=chunk,
+            progress=True,
+            translating=here if workers is None else workers.in_order,
+        )
+
+
+def _load(folder: Path, max_tokens: int, options: dict[str, Any]) -> Callable[[list[str]], list[str]]:
+    """What translates lines on the device of the process that calls this."""
+    device = PartialState().device
+    translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **options)
+    return partial(translate_whole, translator)

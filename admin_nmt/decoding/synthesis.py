@@ -18,7 +18,7 @@ from ..data.parallel_text import PAIR, read_lines
 from ..distributed import gather_objects, rank_and_size
 from .file_translation import PartialFile, one_line, translate_file
 from .translator import Translator
-from .worker_processes import one_after_the_other
+from .worker_processes import InOrder, Load, one_after_the_other
 
 Side = Literal["source", "target"]
 
@@ -157,8 +157,13 @@ class NoFile:
         """Leave the filtering to the first process."""
 
 
+def here(load: Load) -> InOrder:
+    """Translates the chunks in this process."""
+    return one_after_the_other(load())
+
+
 def synthesize(
-    load: Callable[[], Callable[[list[str]], Sequence[str]]],
+    load: Load,
     text: Sequence[str | Path],
     output: str | Path,
     *,
@@ -167,6 +172,7 @@ def synthesize(
     filters: CleaningOptions,
     chunk_size: int = 2000,
     progress: bool = False,
+    translating: Callable[[Load], InOrder] = here,
 ) -> dict[str, int]:
     """Translate text into a TSV file of filtered pairs; killed at any moment, the same call continues.
 
@@ -181,6 +187,7 @@ def synthesize(
         filters: pairs to drop; `drop_held_out` is not looked at, for a recipe knows what is held out.
         chunk_size: lines that are translated together, sorted by length.
         progress: show a progress bar.
+        translating: makes of `load` what gives the chunks with their translations, such as [`Cluster.in_order`].
 
     Returns:
         The counts of [`clean`], and under [`OVER_LONG`] that of lines without a translation; nothing on processes
@@ -198,6 +205,5 @@ def synthesize(
     with file or nullcontext():
         (finished, *_) = gather_objects(file.lines if file else 0)
         writer: Any = file or NoFile(finished)
-        in_order = one_after_the_other(load())
-        translate_file(in_order, read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
+        translate_file(translating(load), read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
     return file.counts if file else {}

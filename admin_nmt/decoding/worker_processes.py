@@ -24,6 +24,7 @@ Lines = list[str]
 Translate = Callable[[Lines], Sequence[str]]  # gives what is written for each of the lines
 Load = Callable[[], Translate]
 Parts = Iterator[tuple[Lines, Sequence[str]]]  # lines with what is written for them
+InOrder = Callable[[Iterable[Lines]], Parts]  # gives all chunks in their order
 AHEAD = 2  # chunks that each process may have been given before the first of them is asked for
 
 

@@ -16,7 +16,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenizing import pair_lengths
+from ..data.windows import survey
 from ..runs.building import training_arguments
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe, load_recipe
@@ -186,7 +186,7 @@ def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     """The batch of a recipe that needs most memory: of its prepared data, or of sentences as long as it allows."""
     args, config = arguments_on_a_gpu(recipe), model_config(recipe, prepared)
     if prepared is not None:
-        shapes = planned_shapes(*pair_lengths(prepared.data["train"]), args.max_tokens)
+        shapes = planned_shapes(survey(prepared.data["train"], args.max_tokens, seed=0).shapes)
     else:
         longest = min(recipe.data.max_length or config.max_position_embeddings, config.max_position_embeddings)
         shapes = largest_shapes(args.max_tokens, longest)

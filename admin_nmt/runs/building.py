@@ -9,7 +9,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.tokenizing import pair_lengths, tokenizer_state
+from ..data.tokenizing import tokenizer_state
+from ..data.windows import longest_sentence
 from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
@@ -57,7 +58,7 @@ def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
 def _check_lengths(prepared: Prepared, positions: int, max_tokens: int) -> None:
     for split in ("train", "valid"):
         if split in prepared.data:
-            longest = max(int(lengths.max()) for lengths in pair_lengths(prepared.data[split]))
+            longest = longest_sentence(prepared.data[split])
             if longest > positions:
                 raise ValueError(
                     f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
-from ..data.tokenizing import pair_lengths
+from ..data.windows import longest_sentence
 from ..files import json_text, write_text_whole
 from ..folding import omega_by_sublayer
 from ..hardware.cpu_features import cpu_name
@@ -78,7 +78,7 @@ def run_facts(recipe: Recipe, prepared: Prepared, trainer: AdminTrainer) -> dict
         "data": {
             "filters": prepared.counts,
             "sizes": {split: len(part) for split, part in prepared.data.items()},
-            "longest": max(int(lengths.max()) for lengths in pair_lengths(prepared.data["train"])),
+            "longest": longest_sentence(prepared.data["train"]),
         },
         "model": model_facts(trainer.accelerator.unwrap_model(trainer.model)),
         "omega": omega_facts(trainer.accelerator.unwrap_model(trainer.model)),

@@ -14,8 +14,7 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..console.training_table import show_table
-from ..data.batching import IntArray, TokenBatchSampler
-from ..data.tokenizing import pair_lengths
+from ..data.windows import Survey, survey
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
@@ -134,9 +133,9 @@ def introduce(trainer: AdminTrainer, folder: Path) -> None:
     print_once(
         f"[2/5] training on {machine(args)}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}"
     )
-    lengths = pair_lengths(trainer.train_dataset)
-    print_once(f"      {length_of_an_epoch(args, *lengths)}")
-    print_once(f"      {predicted_memory(trainer, *lengths)}")
+    epoch = survey(trainer.train_dataset, args.max_tokens, seed=trainer.data_seed())
+    print_once(f"      {length_of_an_epoch(args, epoch)}")
+    print_once(f"      {predicted_memory(trainer, epoch)}")
 
 
 def machine(args: AdminTrainingArguments) -> str:
@@ -150,38 +149,27 @@ def machine(args: AdminTrainingArguments) -> str:
     return f"{processes}{', each' * several} on {device}"
 
 
-def length_of_an_epoch(args: AdminTrainingArguments, source: IntArray, target: IntArray) -> str:
-    """Pairs, tokens and updates of an epoch, and how many epochs the run makes at most.
-
-    Args:
-        source: tokens of the source of every training pair.
-        target: likewise.
-    """
-    batches = len(TokenBatchSampler(source, target, args.max_tokens, seed=args.seed))
-    updates = math.ceil(math.ceil(batches / args.world_size) / args.gradient_accumulation_steps)
+def length_of_an_epoch(args: AdminTrainingArguments, epoch: Survey) -> str:
+    """Pairs, tokens and updates of an epoch, and how many epochs the run makes at most."""
+    updates = math.ceil(math.ceil(epoch.batches / args.world_size) / args.gradient_accumulation_steps)
     total = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * updates)
     parts = args.world_size * args.gradient_accumulation_steps
     tokens = f"{parts} × {args.max_tokens:,}" if parts > 1 else f"{args.max_tokens:,}"
     return (
-        f"an epoch: {len(source):,} pairs with {int(target.sum()):,} target tokens, in {updates:,} updates of at most "
-        f"{tokens} tokens; {total:,} updates are {total / updates:.1f} epochs"
+        f"an epoch: {epoch.pairs:,} pairs with {epoch.target_tokens:,} target tokens, in {updates:,} updates of at "
+        f"most {tokens} tokens; {total:,} updates are {total / updates:.1f} epochs"
     )
 
 
-def predicted_memory(trainer: AdminTrainer, source: IntArray, target: IntArray) -> str:
-    """What the tensors of a process will take at most, or why that is not predicted.
-
-    Args:
-        source: tokens of the source of every training pair.
-        target: likewise.
-    """
+def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
+    """What the tensors of a process will take at most, or why that is not predicted."""
     args, config = copy.copy(trainer.args), trainer.model.config
     if args.adversarial_weight or (args.activation_checkpointing_kwargs or {}).get("offload"):
         return "predicted memory: none for adversarial training or offloaded activations"
     automatic = args.activation_checkpointing == "auto"
     if automatic:
         args.activation_checkpointing = False
-    attention, shapes = config._attn_implementation, planned_shapes(source, target, args.max_tokens)
+    attention, shapes = config._attn_implementation, planned_shapes(epoch.shapes)
     memory = predict_memory(config, args, worst_shape(config, args, shapes, attention), attention)
     peak, free = memory.distributed_peak if args.world_size > 1 else memory.peak, free_memory(args.device)
     told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"

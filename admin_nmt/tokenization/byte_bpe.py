@@ -55,7 +55,7 @@ def train_tokenizer(
         raise ValueError(
             f"vocab_size is {vocab_size}, but 256 bytes and {smallest - 256} special tokens need at least {smallest}."
         )
-    backend = _pipeline(BPE())
+    backend = pipeline(BPE())
     trainer = BpeTrainer(
         vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
         special_tokens=[EOS, UNK, *tags],
@@ -129,7 +129,7 @@ def _as_fast(backend: Tokenizer, tags: Sequence[str], max_length: int) -> PreTra
     )
 
 
-def _pipeline(model: BPE) -> Tokenizer:
+def pipeline(model: BPE) -> Tokenizer:
     backend = Tokenizer(model)
     # The first word of a text shares its pieces with the same word elsewhere: every text gets one space in front, also
     # one that begins with a space (ByteLevel's own add_prefix_space would skip that one), and decoding takes one away.
@@ -148,7 +148,7 @@ def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
     """The trained tokenizer with `<pad>` in the model's own vocabulary, as last id, and `</s>` after every text."""
     model = json.loads(trained.to_str())["model"]
     vocabulary = {PAD: len(model["vocab"])} | model["vocab"]
-    backend = _pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
+    backend = pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, *tags, PAD)])
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]

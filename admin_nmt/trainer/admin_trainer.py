@@ -23,8 +23,9 @@ from transformers import (
 )
 from transformers.trainer_utils import TrainOutput, speed_metrics
 
-from ..data.batching import Seq2SeqCollator, TokenBatchSampler
-from ..data.tokenizing import pair_lengths, random_pairs
+from ..data.batching import Seq2SeqCollator
+from ..data.tokenizing import random_pairs
+from ..data.windows import batch_sampler, longest_sentence, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..hardware.precision import cpu_attention
@@ -153,8 +154,7 @@ class AdminTrainer(ShardingTrainer):
     @cached_property
     def suitable_attention(self) -> str:
         """The attention that [`cpu_attention`] takes for the training pairs."""
-        lengths = () if self.train_dataset is None else pair_lengths(self.train_dataset)
-        return cpu_attention(max((int(part.max(initial=0)) for part in lengths), default=0))
+        return cpu_attention(0 if self.train_dataset is None else longest_sentence(self.train_dataset))
 
     def products(self) -> AbstractContextManager:
         """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
@@ -239,10 +239,11 @@ class AdminTrainer(ShardingTrainer):
             return True
         if self.args.adversarial_weight:
             return True
-        device, lengths = self.args.device, pair_lengths(self.train_dataset)
+        device = self.args.device
+        planned = survey(self.train_dataset, self.args.max_tokens, seed=self.data_seed()).shapes
         free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
         attention = self.model.config._attn_implementation
-        return any(gather_objects(needs_checkpointing(self.model.config, self.args, lengths, free / 1e9, attention)))
+        return any(gather_objects(needs_checkpointing(self.model.config, self.args, planned, free / 1e9, attention)))
 
     def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
         """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
@@ -253,8 +254,7 @@ class AdminTrainer(ShardingTrainer):
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
         args, pairs = self.args, self.training_pairs()
-        seed = args.seed if args.data_seed is None else args.data_seed
-        sampler = TokenBatchSampler(*pair_lengths(self.train_dataset), args.max_tokens, seed=seed)
+        sampler = batch_sampler(self.train_dataset, args.max_tokens, seed=self.data_seed())
         self.sampler_epoch.sampler = sampler
         loader = DataLoader(
             pairs,
@@ -269,6 +269,10 @@ class AdminTrainer(ShardingTrainer):
         if self.resumed_from is not None and not args.ignore_data_skip:
             check_position(self.resumed_from, len(loader), args.gradient_accumulation_steps)
         return loader
+
+    def data_seed(self) -> int:
+        """The seed of the batches."""
+        return int(self.args.seed if self.args.data_seed is None else self.args.data_seed)
 
     def training_pairs(self) -> Dataset:
         """The ids of the training set as lists, which `datasets` gives twice as fast as arrays.

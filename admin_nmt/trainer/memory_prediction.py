@@ -8,13 +8,11 @@ holds beyond the tensors.
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import psutil
 import torch
 from torch import Tensor, nn
@@ -22,7 +20,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..data.batching import TokenBatchSampler
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..search.forced_decoding import token_log_probs
@@ -217,11 +214,9 @@ def largest_shapes(max_tokens: int, longest: int) -> list[BatchShape]:
     return [BatchShape(max_tokens // length, length, length) for length in sorted(lengths) if length]
 
 
-def planned_shapes(source: npt.ArrayLike, target: npt.ArrayLike, max_tokens: int) -> list[BatchShape]:
-    """Among the batches planned for pairs of these lengths those of most positions and of most squared lengths."""
-    source, target = np.asarray(source), np.asarray(target)
-    batches = TokenBatchSampler(source, target, max_tokens, seed=0).batches
-    shapes = {BatchShape(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in batches}
+def planned_shapes(planned: Iterable[tuple[int, int, int]]) -> list[BatchShape]:
+    """Among planned batches of these shapes (see [`Survey`]) those of most positions and of most squared lengths."""
+    shapes = [BatchShape(*shape) for shape in sorted(planned)]
     most_positions = max(shapes, key=lambda s: s.sentences * (s.source + s.target))
     most_squares = max(shapes, key=lambda s: s.sentences * (s.source**2 + s.source * s.target + s.target**2))
     return list({most_positions, most_squares})
@@ -241,18 +236,18 @@ def worst_shape(
 def needs_checkpointing(
     config: AdminConfig,
     args: AdminTrainingArguments,
-    lengths: tuple[npt.ArrayLike, npt.ArrayLike],
+    planned: Iterable[tuple[int, int, int]],
     gigabytes: float,
     attention: str | None = None,
 ) -> bool:
     """Whether a GPU of this many GB would be too small for a run without activation checkpointing.
 
     Args:
-        lengths: of the training pairs, source and target; the worst of their batches counts.
+        planned: shapes of the training batches, of which the worst counts.
     """
     without = copy.copy(args)
     without.activation_checkpointing = False
-    shape = worst_shape(config, without, planned_shapes(*lengths, args.max_tokens), attention)
+    shape = worst_shape(config, without, planned_shapes(planned), attention)
     memory = predict_memory(config, without, shape, attention)
     return not fits(memory.distributed_peak if args.world_size > 1 else memory.peak, gigabytes)
 

@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin_nmt.benchmarks import data_preparation, parts, training_speed, translation_speed
+from admin_nmt.benchmarks import (
+    data_preparation,
+    parts,
+    planning_growth,
+    start_time,
+    training_speed,
+    translation_speed,
+)
 from admin_nmt.benchmarks.machine import growth, machine_parts, part_runner
 from admin_nmt.benchmarks.machine.machine_facts import slug
 from admin_nmt.benchmarks.machine.machine_page import index_page, machine_page
 from admin_nmt.benchmarks.machine.machine_parts import PARTS, Plan
+from admin_nmt.benchmarks.machine.page_section import spread
 from admin_nmt.benchmarks.machine.part_runner import Case, Part, Session, read_results
-from admin_nmt.benchmarks.machine.part_sections import spread
 from admin_nmt.cli.app import app
 
 CPU = {"name": "AMD EPYC", "flags": ["avx2", "avx512_bf16"], "used": "AVX512", "fast_bfloat16": True}
@@ -26,6 +33,8 @@ PREPARED = {  # as `data_preparation.measure` gives it
                "peak_memory_gb": 0.5}],
     "start": {"imports": 1.0, "first update": 4.0, "planning": 2.0, "batches": 10, "pairs": 400},
 }  # fmt: skip
+PLANNED = [{"pairs": 10**power, "seconds": 10.0 ** (power - 6), "peak_mb": float(power)} for power in (4, 6, 9)]
+TIMES = ("answer_seconds", "seconds", "cpu_seconds")
 
 
 def here(function, *arguments):
@@ -43,6 +52,8 @@ def measured(tmp_path_factory) -> Path:
         for module in (training_speed, translation_speed, parts, growth):
             patch.setattr(module, "alone", here)
         patch.setattr(data_preparation, "measure", lambda args: PREPARED)
+        patch.setattr(planning_growth, "measure", lambda args: {"growth": PLANNED})
+        patch.setattr(start_time, "launch", lambda arguments: dict.fromkeys(TIMES, float(len(arguments))))
         result = CliRunner().invoke(app, ["benchmark", "--toy", "--rounds", "1", "--output", str(root / "machines")])
     assert result.exit_code == 0, result.output
     (page,) = (root / "machines").glob("*/README.md")
@@ -54,6 +65,7 @@ def test_the_page_has_every_part(measured):
     page = (measured / "README.md").read_text(encoding="utf-8")
     assert "1-1 d 16, 256 tokens | ours |" in page and "CTranslate2 int8" in page
     assert "dlcl_stacked" in page and "tokenising | 0.75 | 3.0 |" in page
+    assert "| 10,000 | 1.00 | 0.01 | 66.67 | 4 |" in page and "| admin-nmt translate --text | 1.50 | 6.00 |" in page
     for name in PARTS:
         assert f"admin-nmt benchmark {name} --again" in page
         assert read_results(measured, name).cases

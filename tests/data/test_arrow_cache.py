@@ -17,11 +17,11 @@ NUMBER = Features({"n": Value("int64")})
 
 
 def double(batch):
-    return {"n": [2 * n for n in batch["n"]]}
+    return {"n": [2 * n for n in batch["n"].to_pylist()]}
 
 
 def killed_at_500(batch):
-    if 500 in batch["n"]:
+    if 500 in batch["n"].to_pylist():
         os.kill(os.getpid(), signal.SIGKILL)
     return double(batch)
 
@@ -52,7 +52,7 @@ def test_the_order_is_that_of_the_dataset(double_all, num_proc, tmp_path):
 
 
 def test_rows_may_vanish(double_all):
-    assert double_all(lambda batch: {"n": [n for n in batch["n"] if n == 555]}, num_proc=1)["n"][:] == [555]
+    assert double_all(lambda batch: {"n": [n for n in batch["n"].to_pylist() if n == 555]}, num_proc=1)["n"][:] == [555]
 
 
 def test_a_killed_worker_is_reported_and_the_rest_is_kept(double_all, tmp_path):

@@ -66,7 +66,7 @@ def no_tokenising(monkeypatch):
 
     def forbid():
         monkeypatch.setattr(
-            tokenizing, "_encode", lambda *_, **__: pytest.fail("tokenised although the cache is there")
+            tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there")
         )
 
     return forbid
@@ -229,15 +229,16 @@ def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_t
 
 
 def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
-    tokenizer, encode, seen = byte_tokenizer(), tokenizing._encode, []
+    tokenizer, encode, seen = byte_tokenizer(), tokenizing.encode_pairs, []
 
     def interrupted(batch, **options):
-        seen.append(batch["source"][0])
-        if "n 700" in batch["source"] and len(seen) < 10:
+        sources = batch["source"].to_pylist()
+        seen.append(sources[0])
+        if "n 700" in sources and len(seen) < 10:
             raise KeyboardInterrupt
         return encode(batch, **options)
 
-    monkeypatch.setattr(tokenizing, "_encode", interrupted)
+    monkeypatch.setattr(tokenizing, "encode_pairs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
     assert sorted(path.name for path in tmp_path.glob("*/*.arrow*")) == ["00000.arrow", "00001.arrow"]

@@ -83,8 +83,7 @@ def test_attention_is_not_left_to_cudnn(tmp_path, monkeypatch, fields, expected)
 def test_checkpoints_where_the_gpu_is_too_small_without(tmp_path, tiny_config, gigabytes, expected):
     """The driver alone is taken to need 0.8 GB."""
     args = new_trainer(tmp_path, 0.0, 1, activation_checkpointing="auto", max_tokens=16_000).args
-    lengths = torch.full((500,), 32), torch.full((500,), 32)
-    assert needs_checkpointing(tiny_config(), args, lengths, gigabytes) == expected
+    assert needs_checkpointing(tiny_config(), args, {(500, 32, 32)}, gigabytes) == expected
     assert args.activation_checkpointing == "auto"
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from ...files import write_text_whole
 from ...reports.markdown import table_text
+from .growth_section import draw_growth
 from .machine_facts import instructions
 from .machine_parts import MULTI30K
+from .page_section import Section, paragraph
 from .part_runner import BUSY, MACHINE, Results, read_results
-from .part_sections import SECTIONS, Section, draw_growth, paragraph
+from .part_sections import SECTIONS
 
 PAGE = "README.md"
 COMMAND = "admin-nmt benchmark"

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ import torch
 from ...data.phrasebook import phrasebook
 from ...files import new_folder
 from ...hardware.cpu_features import cpu_bfloat16_is_fast
-from .. import data_preparation, parts, training_speed, translation_speed
+from .. import data_preparation, parts, planning_growth, start_time, training_speed, translation_speed
 from . import growth
 from .part_runner import Case, Part
 
@@ -126,6 +126,20 @@ def loss(plan: Plan) -> Part:
     return Part("loss", {name: asdict(sizes) for name, sizes in known.items()}, cases)
 
 
+def start(plan: Plan) -> Part:
+    """From launch to translation."""
+    sizes: dict[str, int] = {"layers": 1, "d_model": 16, "vocab_size": 400} if plan.toy else {}
+    args = start_time.StartBenchmark(rounds=plan.rounds, **sizes)
+    settings = {name: getattr(args, name) for name in ("layers", "d_model", "vocab_size")}
+    return Part("start", settings, [Case("programs", 50.0 + 25.0 * args.rounds, partial(launch, args))])
+
+
+def launch(args: start_time.StartBenchmark) -> Any:
+    """The rounds of all programs."""
+    with TemporaryDirectory() as folder:
+        return start_time.run_start_benchmark(replace(args, output=folder))["rounds"]
+
+
 def data(plan: Plan) -> Part:
     """Preparing a large corpus, and starting on it."""
     sizes = {"pairs": 200, "copies": 2, "vocab_size": 400, "num_proc": 1} if plan.toy else plan.preparation
@@ -137,17 +151,24 @@ def data(plan: Plan) -> Part:
 def growing(plan: Plan) -> Part:
     """How cost grows with one size at a time."""
     axes = growth.TOY if plan.toy else growth.AXES
+    folder, corpus = plan.corpus
+    sizes: dict[str, Any] = {"pairs": (100, 1000), "vocab_size": 400} if plan.toy else {}
+    planned = planning_growth.PlanningBenchmark(str(folder), windows=(), **sizes)
     cases = [
         Case(case, 25.0, partial(growth.measure_axis, axes[axis], number))
         for number, case, axis in plan.case_names(list(axes))
     ]
-    return Part("growth", {name: asdict(axis) for name, axis in axes.items()}, cases)
+    cases.append(Case("pairs", 180.0, partial(planning_growth.run_planning_benchmark, planned)))
+    settings = {name: asdict(axis) for name, axis in axes.items()}
+    pairs = {"pairs": {"values": planned.pairs, "max_tokens": planned.max_tokens}}
+    return Part("growth", settings | pairs | {"corpus": corpus}, cases)
 
 
 PARTS = {
     "training": training,
     "decoding": decoding,
     "loss": loss,
+    "start": start,
     "data": data,
     "growth": growing,
 }
