@@ -30,9 +30,10 @@ from ..metrics.scores import bleu
 from ..reports.markdown import table_text
 from ..tokenization.byte_bpe import train_tokenizer
 from ..user_errors import refusing_code
-from .training_speed import Shape, alone
+from .processes import alone
+from .training_speed import Shape
 
-SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0)}
+SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0), "1-1": Shape(1, 1, 16, 32, 2, 0)}
 SYSTEMS = ("stock", "ours", "CTranslate2 float32", "CTranslate2 int8")
 STOCK_BATCH = 32
 
@@ -61,7 +62,7 @@ class TranslationBenchmark:
     model: str | None = None
     source: str | None = None
     target: str | None = None
-    shapes: list[str] = field(default_factory=lambda: list(SHAPES))
+    shapes: list[str] = field(default_factory=lambda: ["6-6", "18-6"])
     rounds: int = 3
     sentences: int = 1000
     num_beams: int = 5

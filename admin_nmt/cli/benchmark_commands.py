@@ -1,60 +1,193 @@
 """admin-nmt benchmark: what the tables of model_cards/benchmark were measured with."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .bundled import find_file
-from .options import check_positive, say
+from .options import check_positive, quiet, say
 
-benchmark = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+class Parts(TyperGroup):
+    """Commands of which each is a part; another one is refused in one sentence that names them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            names = ", ".join(name for name, command in self.commands.items() if not command.hidden)
+            ctx.fail(f"there is no part {args[0]!r}; the parts are {names}")
+        return super().resolve_command(ctx, args)
+
+
+benchmark = typer.Typer(cls=Parts, rich_markup_mode=None)
 
 Multi30k = Annotated[Path, typer.Option(help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz.")]
-Results = Annotated[Path, typer.Option(help="Folder of the results.")]
+Text = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz; by default ../shared/data/multi30k, "
+        "where that is, or the built-in phrasebook."
+    ),
+]
+Machines = Annotated[Path, typer.Option(help="Folder of the folders of all machines.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Measurements of each system, in turns.")]
+Again = Annotated[bool, typer.Option("--again", help="Measure anew what is there.")]
+Toy = Annotated[bool, typer.Option("--toy", help="Tiny models, to try the command; the numbers mean nothing.")]
 FOLDER = Path("model_cards/benchmark")
 
 
-@benchmark.callback()
-def benchmarks() -> None:
+def measure(names: Sequence[str], again: Sequence[str], output: Path, **plan: Any) -> None:
+    """Measure what is left of these parts of the benchmark, and write the pages."""
+    from ..benchmarks.machine.machine_page import write_pages
+    from ..benchmarks.machine.machine_parts import PARTS, Plan, check_parts
+    from ..benchmarks.machine.part_runner import Session
+
+    quiet()
+    check_parts(again)
+    whole = Plan(**plan)
+    session = Session(output, write_pages)
+    session.run([PARTS[name](whole) for name in names or PARTS], again)
+    print(session.folder / "README.md")
+
+
+@benchmark.callback(invoke_without_command=True)
+def benchmarks(
+    ctx: typer.Context,
+    data: Text = None,
+    output: Machines = FOLDER,
+    rounds: Rounds = 3,
+    again: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help="Measure this part anew; several by repeating.")
+    ] = None,
+    toy: Toy = False,
+) -> None:
     """Measure speed and memory on this machine.
 
-    Machines are shared and noisy: compare the ratios.
+    Without a part: training, decoding, loss, start, data and growth, half an hour on two cores. The folder of this
+    machine below OUTPUT has the results and a page of ratios, and the index beside it all machines. What is there is
+    kept: an interrupted call goes on where it stopped. Machines are shared and noisy: compare the ratios.
 
     \b
-    admin-nmt benchmark training --data path/to/multi30k
-    admin-nmt benchmark translation --data path/to/multi30k
-    admin-nmt benchmark parts
-    admin-nmt benchmark data path/to/multi30k
+    admin-nmt benchmark
+    admin-nmt benchmark --data path/to/multi30k --again training
+    admin-nmt benchmark training --again
+    admin-nmt benchmark translation --data path/to/multi30k --model runs/mine/standard
     admin-nmt benchmark planning path/to/msdocs
     admin-nmt benchmark gpu --data path/to/msdocs
     """
+    if ctx.invoked_subcommand is None:
+        measure((), again or (), output, data=data, rounds=rounds, toy=toy)
 
 
 @benchmark.command()
 def training(
-    data: Multi30k,
+    data: Text = None,
     shape: Annotated[
         list[str] | None, typer.Option(help="6-6, 4-4 or 30-6; several by repeating; by default all.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Token budget of a batch.")] = 4096,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each system; the table shows their median.")] = 2,
-    output: Results = FOLDER,
+    rounds: Rounds = 3,
+    output: Machines = FOLDER,
+    again: Again = False,
+    toy: Toy = False,
 ) -> None:
-    """Compare training with stock Marian.
+    """Training against stock Marian.
 
-    Target tokens a second, against stock Marian with the stock Seq2SeqTrainer, alternating in one run. The same model
-    (post-LN, label smoothing 0.1, dropout 0.1, Adam), the same token ids and the same number of updates in an epoch.
+    Target tokens a second, against stock Marian with the stock Seq2SeqTrainer, alternating in one run: the same model
+    (post-LN, label smoothing 0.1, dropout 0.1, Adam) and the same token ids.
 
     \b
-    admin-nmt benchmark training --data path/to/multi30k
-    admin-nmt benchmark training --data path/to/multi30k --shape 4-4 --rounds 3
+    admin-nmt benchmark training
+    admin-nmt benchmark training --data path/to/multi30k --shape 4-4 --rounds 5
     """
-    from ..benchmarks.training_speed import TrainingBenchmark, run_training_benchmark
+    plan = {"data": data, "shapes": tuple(shape or ()), "rounds": rounds, "toy": toy}
+    measure(["training"], ["training"] * again, output, **plan)
 
-    chosen: dict[str, Any] = {"shapes": shape} if shape else {}
-    sizes: dict[str, Any] = {"max_tokens": max_tokens, "rounds": rounds}
-    run_training_benchmark(TrainingBenchmark(str(data), output=str(output), **sizes, **chosen))
+
+@benchmark.command()
+def decoding(
+    data: Text = None, rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False
+) -> None:
+    """Decoding against stock and CTranslate2.
+
+    Random models of two shapes: ours, stock generate, CTranslate2 in float32 and int8. `translation` measures a trained
+    model and compares what the systems translate.
+
+    \b
+    admin-nmt benchmark decoding
+    """
+    measure(["decoding"], ["decoding"] * again, output, data=data, rounds=rounds, toy=toy)
+
+
+@benchmark.command()
+def loss(rounds: Rounds = 2, output: Machines = FOLDER, again: Again = False, toy: Toy = False) -> None:
+    """The loss of a large vocabulary, and DLCL.
+
+    Time and peak memory of a step: the loss against transformers' LabelSmoother, and DLCL on a deep stack.
+
+    \b
+    admin-nmt benchmark loss
+    """
+    measure(["loss"], ["loss"] * again, output, rounds=rounds, toy=toy)
+
+
+benchmark.command("parts", hidden=True)(loss)  # its former name
+
+
+@benchmark.command("data")
+def preparation(
+    multi30k: Annotated[
+        Path | None, typer.Argument(help="Folder of Multi30k, as --data names it.", show_default=False)
+    ] = None,
+    data: Text = None,
+    output: Machines = FOLDER,
+    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 1_000_000,
+    copies: Annotated[int, typer.Option(min=1, help="How many times an epoch takes each of them.")] = 36,
+    max_words: Annotated[int, typer.Option(min=1, help="Longest sentence.")] = 100,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Of the joint vocabulary.")] = 32768,
+    num_proc: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one a core.")] = None,
+    again: Again = False,
+    toy: Toy = False,
+) -> None:
+    """Preparing a large corpus, and starting on it.
+
+    On made-up text: time and memory of each step, and the start of a training after it.
+
+    \b
+    admin-nmt benchmark data
+    admin-nmt benchmark data path/to/multi30k --pairs 100000 --output /tmp/benchmark
+    """
+    sizes: dict[str, int] = {"pairs": pairs, "copies": copies, "max_words": max_words, "vocab_size": vocab_size}
+    sizes |= {"num_proc": num_proc} if num_proc else {}
+    measure(["data"], ["data"] * again, output, data=data or multi30k, toy=toy, preparation=sizes)
+
+
+@benchmark.command()
+def start(rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False) -> None:
+    """From launch to translation.
+
+    Time of `admin-nmt translate --text` with a 6-6 model of width 512, beside a stock program, imports and --help.
+
+    \b
+    admin-nmt benchmark start
+    """
+    measure(["start"], ["start"] * again, output, rounds=rounds, toy=toy)
+
+
+@benchmark.command()
+def growth(
+    data: Text = None, rounds: Rounds = 3, output: Machines = FOLDER, again: Again = False, toy: Toy = False
+) -> None:
+    """How cost grows, beside the ideal.
+
+    Tokens a second of training by depth, width, vocabulary and batch, and time and memory of planning 10⁴ to 10⁹ pairs:
+    tables and pictures. A billion pairs take 4 GB of disk meanwhile, where TMPDIR is.
+
+    \b
+    admin-nmt benchmark growth
+    """
+    measure(["growth"], ["growth"] * again, output, data=data, rounds=rounds, toy=toy)
 
 
 @benchmark.command()
@@ -73,9 +206,9 @@ def translation(
     max_tokens: Annotated[int, typer.Option(min=1, help="Source positions of a batch.")] = 1024,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of each system; by default torch's.")] = None,
     check: Annotated[int, typer.Option(min=0, help="Compare the model's translations of so many sentences.")] = 0,
-    output: Results = FOLDER,
+    output: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("translation-results"),
 ) -> None:
-    """Compare translation with stock and CTranslate2.
+    """Compare the translations of a trained model.
 
     Four systems, alternating in one run: ours, stock generate, CTranslate2 in float32 and int8. --check compares the
     translations of a trained model with ours, at beam 1 and 5.
@@ -93,45 +226,6 @@ def translation(
     sizes: dict[str, Any] = {"rounds": rounds, "sentences": sentences, "num_beams": num_beams, "steps": steps}
     limits: dict[str, Any] = {"max_tokens": max_tokens, "check": check, "output": str(output)}
     run_translation_benchmark(TranslationBenchmark(str(data), **texts, **sizes, **limits, **chosen))
-
-
-@benchmark.command()
-def parts(output: Results = FOLDER) -> None:
-    """Measure the parts that cost most.
-
-    Time and peak memory of the loss of a large vocabulary, and of DLCL on a deep stack. Each case runs alone in a
-    process of its own, in turns; the table shows the median step and the growth of the process's peak memory.
-
-    \b
-    admin-nmt benchmark parts
-    """
-    from ..benchmarks.parts import run_parts_benchmark
-
-    run_parts_benchmark(output)
-
-
-@benchmark.command()
-def data(
-    multi30k: Annotated[Path, typer.Argument(help="Folder of Multi30k: train.en.gz, train.de.gz.", show_default=False)],
-    output: Annotated[Path | None, typer.Option(help="Folder for data.json and data.md.")] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 1_000_000,
-    copies: Annotated[int, typer.Option(min=1, help="How many times an epoch takes each of them.")] = 36,
-    max_words: Annotated[int, typer.Option(min=1, help="Longest sentence.")] = 100,
-    vocab_size: Annotated[int, typer.Option(min=1, help="Of the joint vocabulary.")] = 32768,
-    num_proc: Annotated[int | None, typer.Option(min=1, help="Worker processes; by default one a core.")] = None,
-) -> None:
-    """Measure the preparation of training data.
-
-    On made-up text: time and memory of each step, and the start of a training after it.
-
-    \b
-    admin-nmt benchmark data path/to/multi30k --output model_cards/benchmark
-    """
-    from ..benchmarks.data_preparation import PreparationBenchmark, run_preparation_benchmark
-
-    sizes: dict[str, Any] = {"pairs": pairs, "copies": copies, "max_words": max_words, "vocab_size": vocab_size}
-    sizes |= {"num_proc": num_proc} if num_proc else {}
-    run_preparation_benchmark(PreparationBenchmark(str(multi30k), **sizes), output)
 
 
 @benchmark.command()
@@ -167,7 +261,7 @@ def planning(
 @benchmark.command("billion-pairs")
 def billion_pairs(
     rates: Annotated[
-        Path, typer.Option(help="Folder of data.json and planning.json, and of translation.json.")
+        Path, typer.Option(help="Folder of a machine, or of data.json, planning.json and translation.json.")
     ] = FOLDER,
     output: Annotated[Path | None, typer.Option(help="Folder for README.md and rates.json.")] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 10**9,

@@ -18,6 +18,13 @@ WHERE = {
     "tokenising": EVERYWHERE,
 }
 
+# Where a benchmark leaves its results: in the folder of a machine, or in one of its own.
+SOURCES = {
+    "data": ("data", "data"),
+    "planning": ("growth", "planning"),
+    "translation": ("decoding", "translation"),
+}
+
 
 @dataclass(frozen=True)
 class Machines:
@@ -39,13 +46,10 @@ def gather_rates(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: one of the first two is not there.
     """
-    found = {}
-    for name in ("data", "planning", "translation"):
-        path = folder / f"{name}.json"
-        if path.exists():
-            found[name] = json.loads(path.read_text(encoding="utf-8"))
-        elif name != "translation":
-            raise ValueError(f"{path}: is not there; measure it with: admin-nmt benchmark {name} --output {folder}")
+    found = {name: _results(folder, files) for name, files in SOURCES.items()}
+    for name, key in (("data", "steps"), ("planning", "duplicates")):
+        if key not in found[name]:
+            raise ValueError(f"{folder}: has no results of {name}; measure it with: admin-nmt benchmark {name}")
     data, planning = found["data"], found["planning"]
     steps = [{key: step[key] for key in ("step", "pairs", "cpu_seconds", "peak_memory_gb")} for step in data["steps"]]
     rates = {
@@ -54,9 +58,23 @@ def gather_rates(folder: Path) -> dict[str, Any]:
         "checksum": planning["checksum"],
         "planning": {"max_tokens": planning["max_tokens"]} | max(planning["growth"], key=lambda plan: plan["pairs"]),
     }
-    if "translation" in found:
+    if "runs" in found["translation"]:
         rates["synthesis"] = _translation_rates(found["translation"])
     return rates
+
+
+def _results(folder: Path, files: tuple[str, str]) -> Rates:
+    """What is there of a benchmark; in the folder of a machine each case has its value."""
+    found: dict[str, Any] = {}
+    for name in files:
+        path = folder / f"{name}.json"
+        if path.exists() and not found:
+            found = json.loads(path.read_text(encoding="utf-8"))
+    if "cases" not in found:
+        return found
+    values = [case["value"] for case in found["cases"].values() if isinstance(case["value"], dict)]
+    together = {name: value for case in values for name, value in case.items()}
+    return together | {"runs": together, "arguments": found["settings"]}
 
 
 def _translation_rates(results: Rates) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""`admin-nmt benchmark`: one page a machine, from parts that are measured once and kept."""
