@@ -11,7 +11,7 @@ LIBRARY = Path(admin_nmt.__file__).parent
 MODULES = sorted(LIBRARY.rglob("*.py"))
 # A room imports the rooms before it and the single files at the root of the library that do not import it themselves.
 ROOMS = (
-    "console", "model", "schema", "tokenization", "metrics", "data", "conversion", "folders", "search", "decoding",
+    "console", "hardware", "model", "schema", "tokenization", "metrics", "data", "conversion", "folders", "search", "decoding",
     "trainer", "figures", "runs", "planning", "reports", "benchmarks", "demo", "cli",
 )  # fmt: skip
 # What `evaluate.load` shows as a score's name is the name of its file.

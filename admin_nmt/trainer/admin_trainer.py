@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
 from ..distributed import gather_objects
 from ..files import open_to_readers
+from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
@@ -33,6 +36,7 @@ from .allocator import keep_freed_memory, leave_out_cudnn_attention
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
+    computes_in_bfloat16,
     enable_checkpointing,
     optimizer_settings,
 )
@@ -41,6 +45,7 @@ from .callbacks import (
     LogBeforeSaving,
     LogsForTrackers,
     ModelFiles,
+    PrecisionRecord,
     SamplerEpoch,
     StopRequest,
     TokenMeter,
@@ -118,6 +123,8 @@ class AdminTrainer(ShardingTrainer):
         self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
         self.add_callback(BestInFolder())
+        self.add_callback(PrecisionRecord())
+        self.choose_attention()
         self.resumed_from: Path | None = None
         self.start_anew()
 
@@ -137,6 +144,32 @@ class AdminTrainer(ShardingTrainer):
                 "set label_smoothing in the model's configuration"
             )
         return None, Seq2SeqCollator(config.pad_token_id)
+
+    def choose_attention(self) -> None:
+        """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""
+        if self.args.device.type == "cpu" and getattr(self.model, "attention_is_default", False):
+            self.model.config._attn_implementation = self.suitable_attention
+
+    @cached_property
+    def suitable_attention(self) -> str:
+        """The attention that [`cpu_attention`] takes for the training pairs."""
+        lengths = () if self.train_dataset is None else pair_lengths(self.train_dataset)
+        return cpu_attention(max((int(part.max(initial=0)) for part in lengths), default=0))
+
+    def products(self) -> AbstractContextManager:
+        """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
+
+        Evaluations and the measuring of ω stay outside, in float32.
+        """
+        if self.args.device.type == "cpu" and computes_in_bfloat16(self.args, self.model.config):
+            return torch.autocast("cpu", torch.bfloat16)
+        return nullcontext()
+
+    @property
+    def precisions(self) -> list[str]:
+        """In which the products of this run were computed so far: one, but after a resume on another machine."""
+        records = (c for c in self.callback_handler.callbacks if isinstance(c, PrecisionRecord))
+        return next(records).legs
 
     def start_anew(self) -> None:
         """Forgets what was counted in an earlier training of this trainer."""
@@ -175,6 +208,7 @@ class AdminTrainer(ShardingTrainer):
     def before_wrapping(self) -> None:
         """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed."""
         config = self.model.config
+        self.choose_attention()  # of what `model_init` has made
         if self.state.is_hyper_param_search:
             self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
         if self.resumed_from is None:
@@ -298,7 +332,8 @@ class AdminTrainer(ShardingTrainer):
 
         Keeps it for the error message, and the plain NLL for the log.
         """
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        with self.products():
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         self.update_loss = self.update_loss + loss.detach()
         if outputs.get("nll") is not None:
             self.meter.add_nll(outputs["nll"])
