@@ -151,6 +151,11 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by def
 Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What runs the model.")]
 ComputeType = Annotated[str | None, typer.Option(help="For CTranslate2: int8, float16, …; by default float32.")]
 
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="For torch: float32 or bfloat16; by default bfloat16 where the CPU has it and it is faster."),
+]
+
 
 def quiet_imports() -> None:
     """transformers imports torchao wherever it is installed, and that warns of kernels for other processors."""

@@ -50,7 +50,7 @@ def shared_rows_attention(
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Over the last dimension [..., L]; on a CPU PyTorch's own takes ten times as long where L is less than a vector's."""
+    """Of rows [..., L]; on a CPU PyTorch's own takes ten times as long where a row is shorter than a register."""
     length = scores.shape[-1]
     if length >= VECTOR or scores.device.type != "cpu":
         return scores.softmax(-1)

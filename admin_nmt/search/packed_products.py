@@ -1,8 +1,8 @@
 """Products of linear layers on a CPU by oneDNN, with weights that are laid out once and not at every product.
 
-`nn.Linear` leaves float32 to MKL, which does not use AVX-512 on every processor that has it: a product that oneDNN
-computes in float32, too, took half the time on an AMD EPYC. In bfloat16 it takes a quarter; the layer's input is rounded
-then, and its output comes back in float32, so residual stream, LayerNorm, softmax and logits stay float32.
+`nn.Linear` leaves float32 to MKL, which does not use AVX-512 on every processor that has it: on an AMD EPYC a product took
+half the time in oneDNN, in float32, too. In bfloat16 it takes a quarter; a layer's input is rounded then, and its output
+comes back in float32, so residual stream, LayerNorm, softmax and logits stay float32.
 """
 
 from functools import cache
@@ -20,8 +20,9 @@ TYPICAL_ROWS = 320  # the layout hardly depends on it: a batch of 64 sentences i
 class PackedProduct:
     """What the `forward` of a layer is while its model translates: x [..., in] to x Wᵀ + b, [..., out].
 
-    The layer itself computes what has no gain (small products), needs a gradient, or is no longer in float32 on a CPU.
-    A weight that changed is laid out anew. A pickle or a copy holds no layout.
+    The layer itself computes what needs a gradient, is no longer in float32 on a CPU, or is a small product in float32,
+    which gains nothing. (In bfloat16 small ones are rounded as large ones are: a translation does not depend on what it
+    shares a batch with.) A weight that changed is laid out anew. A pickle or a copy holds no layout.
 
     Args:
         layer: of float32.
@@ -30,6 +31,7 @@ class PackedProduct:
 
     def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
         self.layer, self.dtype = layer, dtype
+        self.smallest = SMALL if dtype == torch.float32 else 0
         self.packed: tuple[int, Tensor, Tensor | None] | None = None
 
     def __reduce__(self) -> tuple:
@@ -37,7 +39,7 @@ class PackedProduct:
 
     def __call__(self, x: Tensor) -> Tensor:
         layer = self.layer
-        if x.numel() * layer.out_features < SMALL or not self._applies(x):
+        if x.numel() * layer.out_features < self.smallest or not self._applies(x):
             return linear(x, layer.weight, layer.bias)
         packed = self.packed
         if packed is None or packed[0] != layer.weight._version:
@@ -64,7 +66,7 @@ def pack_products(model: PreTrainedModel, dtype: torch.dtype) -> None:
     for module in model.modules():
         if type(module) is nn.Linear and type(module.weight) is nn.Parameter:
             product: Any = PackedProduct(module, torch.float32 if module is output else dtype)
-            module.forward = product
+            module.forward = product  # type: ignore[method-assign]
 
 
 @cache

@@ -90,7 +90,8 @@ class Samples(Hypotheses):
             log_probs = log_probs.masked_fill(log_probs < log_probs.topk(top_k).values[:, -1:], -torch.inf)
         total = (log_probs / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
         u = self.uniforms[self.sentences, length, None] * total[:, -1:]
-        return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=log_probs.shape[1] - 1)  # beyond where it is NaN
+        last = log_probs.shape[1] - 1
+        return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=last)  # beyond where it is NaN
 
 
 def samples(
