@@ -11,6 +11,7 @@ from .options import (
     Chunk,
     ComputeType,
     Device,
+    Dtype,
     LengthPenalty,
     MaxTokens,
     Model,
@@ -60,7 +61,7 @@ def score(
     check_device(device)
     quiet()
     pairs = load_parallel(source, target)
-    translator = Translator.from_pretrained(model, device=device)
+    translator = Translator.from_pretrained(model, device=device, dtype="float32")
     sides = encode_pairs(pairs, translator.tokenizer, translator.target_tokenizer)
     scores = score_pairs(translator.model, *sides, max_tokens=max_tokens, progress=True)
     if tokens:
@@ -94,6 +95,10 @@ def evaluate(
     num_beams: NumBeams = 5,
     length_penalty: LengthPenalty = None,
     max_tokens: MaxTokens = 4096,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Of torch's products on a CPU; float32 gives the same numbers on every machine."),
+    ] = "float32",
     device: Device = None,
 ) -> None:
     """BLEU, chrF and likelihood on a test set.
@@ -123,8 +128,9 @@ def evaluate(
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
     search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
-    translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **search)
+    translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, dtype=dtype, **search)
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
+    results["precision"] = translator.precision
     if output:
         write_lines(map(one_line, translations), output)
     print_json(results)
@@ -156,6 +162,7 @@ def synthesize(
     max_tokens: MaxTokens = 4096,
     backend: Backend = "torch",
     compute_type: ComputeType = None,
+    dtype: Dtype = None,
     cluster: OnCluster = None,
 ) -> None:
     """Make synthetic training pairs.
@@ -183,7 +190,7 @@ def synthesize(
     quiet()
     beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}
     drawing: dict[str, Any] = {"seed": seed, "top_k": top_k, "temperature": temperature}
-    options = search_options(method, backend=backend, **beam, **drawing)
+    options = search_options(method, backend=backend, dtype=dtype, **beam, **drawing)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     start_processes()
     limits: dict[str, Any] = {"chunk": chunk, "max_tokens": max_tokens, "cluster": cluster}

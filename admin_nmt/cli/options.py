@@ -159,6 +159,11 @@ OnCluster = Annotated[
     ),
 ]
 
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="For torch: float32 or bfloat16; by default bfloat16 where the CPU has it and it is faster."),
+]
+
 
 def quiet_imports() -> None:
     """transformers imports torchao wherever it is installed, and that warns of kernels for other processors."""

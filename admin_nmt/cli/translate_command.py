@@ -18,6 +18,7 @@ from .options import (
     Backend,
     Chunk,
     ComputeType,
+    Dtype,
     LengthPenalty,
     MaxTokens,
     NumBeams,
@@ -130,6 +131,7 @@ def translate(
     latency: Latency = 0.1,
     backend: Backend = "torch",
     compute_type: ComputeType = None,
+    dtype: Dtype = None,
     device: Devices = None,
     processes: Processes = None,
     no_warning: Quiet = False,
@@ -170,6 +172,8 @@ def translate(
     quiet()
     folders = [local_folder(model) for model in models]
     engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
+    if dtype is not None or sampling:  # what is drawn is the same on every machine
+        engine["dtype"] = dtype or "float32"
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)

@@ -27,18 +27,22 @@ def search_options(
     temperature: float = 1.0,
     backend: str = "torch",
     compute_type: str | None = None,
+    dtype: str | None = None,
 ) -> dict[str, Any]:
     """What the translations depend on besides model and text: of the beam, or of `sampling`.
 
     Raises:
         ValueError: the backend cannot do that.
     """
+    if dtype is None and method == "sampling":
+        dtype = "float32"  # what is drawn is the same on every machine
+    precision = {} if dtype is None else {"dtype": dtype}
     if method == "beam":
         engine = {"backend": backend, "compute_type": compute_type}
-        return {"num_beams": num_beams, "length_penalty": length_penalty} | engine
+        return {"num_beams": num_beams, "length_penalty": length_penalty} | engine | precision
     if backend != "torch":
         raise ValueError("--backend ctranslate2: cannot draw reproducibly; leave it out, or give --method beam")
-    return {"sampling": Sampling(seed, top_k, temperature)}
+    return {"sampling": Sampling(seed, top_k, temperature)} | precision
 
 
 def write_synthetic_pairs(

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
 from ..search.beam_search import ScoredIds
 from ..search.constraints import ForbiddenTexts
+from ..search.decoding_precision import set_precision
 from ..search.ensemble import Ensemble
 from ..search.forced_decoding import attention_to_source
 from ..search.generation import search_ids
@@ -108,6 +109,7 @@ class Translator:
         usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
         report: is told after a search which sentences score far below `usual`, and how many were searched; by default a
             warning in the log.
+        precision: what the model computes in, in words.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Translator:
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
         self.options = options
+        self.precision = model.compute_type if isinstance(model, CTranslate2Model) else _precision(model)
         self.usual: UsualScores | None = None
         self.report: Callable[[Sequence[str], int], None] = log_unusual
 
@@ -138,6 +141,8 @@ class Translator:
         backend: str = "torch",
         device: str | torch.device | None = None,
         compute_type: str | None = None,
+        dtype: str | torch.dtype | None = None,
+        attn_implementation: str | None = None,
         **kwargs: Any,
     ) -> Self:
         """Loads a model trained here, or its stock export, from a folder or a Hub repository.
@@ -148,6 +153,11 @@ class Translator:
                 (one that was trained here is folded and exported before) and found in the cache from then on.
             device: where to run; by default a GPU if there is one.
             compute_type: of CTranslate2: "float32" (the default, same translations as torch), "int8", "auto", ...
+            dtype: of torch: "float32" or "bfloat16", on a CPU that of the products of matrices, while all else stays
+                float32. By default bfloat16 on a CPU that has it for models from a width of 256 on, where it is faster,
+                else float32; on a GPU that of the weights. `precision` and the log tell which.
+            attn_implementation: of torch: how the encoder attends, "sdpa", "eager", ...; by default as transformers
+                chooses. The decoder has its own.
             kwargs: arguments of the constructor.
 
         Raises:
@@ -160,8 +170,13 @@ class Translator:
         source, target = _common_tokenizers(folders)
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
-        models = [_load(folder, backend, device, compute_type) for folder in folders]
+        if backend == "ctranslate2" and (dtype or attn_implementation):
+            raise ValueError("dtype, attn_implementation: belong to the backend 'torch'; CTranslate2 has compute_type")
+        models = [_load(folder, backend, device, compute_type, attn_implementation) for folder in folders]
+        precision = set_precision(models, dtype) if backend == "torch" else None
         translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator.precision = precision or translator.precision
+        logger.info("%s translates in %s", folders[0], translator.precision)
         translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
         return translator
 
@@ -311,6 +326,10 @@ def checked(sentences: Iterable[str]) -> list[str]:
     return sentences
 
 
+def _precision(model: PreTrainedModel | Ensemble) -> str:
+    return str(next(model.parameters()).dtype).removeprefix("torch.")
+
+
 def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Of the source and the target, which all models share."""
     first, *others = [check_tokenizers(folder, read_config(folder)) for folder in folders]
@@ -322,7 +341,11 @@ def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase
 
 
 def _load(
-    folder: Path, backend: str, device: str | torch.device | None, compute_type: str | None
+    folder: Path,
+    backend: str,
+    device: str | torch.device | None,
+    compute_type: str | None,
+    attn_implementation: str | None,
 ) -> PreTrainedModel | CTranslate2Model:
     if backend == "ctranslate2":
         return CTranslate2Model(folder, compute_type=compute_type or "float32", device=device)
@@ -332,5 +355,5 @@ def _load(
         raise ValueError(
             "compute_type: belongs to the backend 'ctranslate2'; torch computes in the type of the weights"
         )
-    model = load_model(folder)
+    model = load_model(folder, **({"attn_implementation": attn_implementation} if attn_implementation else {}))
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))

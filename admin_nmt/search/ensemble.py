@@ -62,15 +62,10 @@ def members(model: Any) -> list[PreTrainedModel]:
     return model.members if isinstance(model, Ensemble) else [model]
 
 
-def combined(logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Scores of the next tokens [N, V], and what is to be taken from each row, [N, 1], to make them log-probabilities.
+def combined(logits: Sequence[Tensor]) -> Tensor:
+    """Log-probabilities of the next tokens, [N, V], float32: the mean of those of each model, of its `logits` [N, V].
 
-    Args:
-        logits: of each model, [N, V]; those of a single one are returned as they are.
+    A row is NaN throughout where a logit of it is no finite number.
     """
-    rows = [x.float() for x in logits]
-    normalisers = [x.logsumexp(-1, keepdim=True) for x in rows]
-    if len(rows) == 1:
-        return rows[0], normalisers[0]
-    mean = torch.stack([x - normaliser for x, normaliser in zip(rows, normalisers, strict=True)]).mean(0)
-    return mean, 0 * torch.stack(normalisers).sum(0)  # not 0 where one of them is no number
+    rows = [x.float().log_softmax(-1) for x in logits]
+    return rows[0] if len(rows) == 1 else torch.stack(rows).mean(0)

@@ -69,12 +69,12 @@ class Samples(Hypotheses):
         super().__init__(limits, settings, prefixes)
         self.uniforms, self.sampling = uniforms, sampling
 
-    def advance(self, logits: Tensor, normaliser: Tensor) -> None:
-        """Continue every hypothesis, given its `logits` [B, V] and their `normaliser` [B, 1]."""
+    def advance(self, log_probs: Tensor) -> None:
+        """Continue every hypothesis, given the `log_probs` of its next token, [B, V]."""
         length, done = self.tokens.shape[2], self.done
-        logits, normaliser = self._restricted(logits, normaliser)
-        token = self._draw(logits, length)
-        self.scores = self.scores + logits.gather(1, token[:, None]) - normaliser
+        log_probs = self._restricted(log_probs)
+        token = self._draw(log_probs, length)
+        self.scores = self.scores + log_probs.gather(1, token[:, None])
         is_end = torch.isin(token, self.eos)
         ends = (is_end & ~done)[:, None]
         self.best = torch.where(ends, self.scores / (length + 1) ** self.settings.length_penalty, self.best)
@@ -83,14 +83,15 @@ class Samples(Hypotheses):
         self.tokens = torch.cat([self.tokens, token[:, None, None]], 2)
         self.mask = torch.cat([self.mask, torch.zeros_like(self.mask[:, :, :1])], 2)
 
-    def _draw(self, logits: Tensor, length: int) -> Tensor:
+    def _draw(self, log_probs: Tensor, length: int) -> Tensor:
         """A token for each hypothesis of `length` tokens, [B]."""
         top_k = self.sampling.top_k
-        if top_k is not None and top_k < logits.shape[1]:
-            logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -torch.inf)
-        total = (logits / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
+        if top_k is not None and top_k < log_probs.shape[1]:
+            log_probs = log_probs.masked_fill(log_probs < log_probs.topk(top_k).values[:, -1:], -torch.inf)
+        total = (log_probs / self.sampling.temperature).softmax(-1, dtype=torch.float64).cumsum(-1)
         u = self.uniforms[self.sentences, length, None] * total[:, -1:]
-        return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=logits.shape[1] - 1)  # beyond where it is NaN
+        last = log_probs.shape[1] - 1
+        return torch.searchsorted(total, u, right=True)[:, 0].clamp(max=last)  # beyond where it is NaN
 
 
 def samples(
