@@ -25,7 +25,9 @@ class _MaskedScale(torch.autograd.Function):
 
 
 def random_mask(shape: torch.Size, p: float) -> Tensor:
-    """Tensor of bfloat16 on the CPU whose entries are 1 with probability 1 − p, else 0; p at least 1/65536, in such steps.
+    """Tensor of bfloat16 on the CPU whose entries are 1 with probability 1 − p, else 0; p is in steps of 1/65536.
+
+    It is neither 0 nor 1 after rounding.
 
     Sixteen random bits decide an entry, so that one draw of the generator serves four of them; a draw for every entry
     takes longer than the matrix products around it at small widths. They are made 0 and 1 where they lie: a Boolean

@@ -164,9 +164,10 @@ def computes_in_bfloat16(args: AdminTrainingArguments, config: PreTrainedConfig)
     if args.bf16 is not None:
         return args.bf16
     elsewhere = args.fp16 or args.mixed_precision != "no" or args.torch_compile or args.adversarial_weight
-    if elsewhere or args.device.type != "cpu" or str(config.dtype).removeprefix("torch.") not in ("float32", "None"):
+    in_float32 = str(config.dtype).removeprefix("torch.") in ("float32", "None")
+    if elsewhere or args.device.type != "cpu" or not in_float32:
         return False
-    return bfloat16_pays(config.d_model, config._attn_implementation)
+    return bfloat16_pays(getattr(config, "d_model", 0), config._attn_implementation)
 
 
 def precision(args: AdminTrainingArguments, config: PreTrainedConfig) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from toy import StopAfter, random_ids
+from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.hardware import precision as rule
@@ -54,6 +55,13 @@ def trainer(tiny_config, arguments) -> NewTrainer:
 
 def weights(trainer: AdminTrainer) -> dict[str, torch.Tensor]:
     return trainer.model.state_dict()
+
+
+class KeepGradient(TrainerCallback):
+    """Keeps the gradient of the last update."""
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradient = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
 def product_types(trainer: AdminTrainer, **options) -> set[torch.dtype]:
@@ -132,10 +140,38 @@ def test_evaluations_are_in_float32(trainer, fast):
 def test_bfloat16_learns_what_float32_learns(trainer, fast):
     losses = []
     for bf16 in (True, False):
-        run = trainer(bf16=bf16, max_steps=30, logging_steps=10, learning_rate=1e-3)
+        run = trainer(bf16=bf16, max_steps=12, logging_steps=4, learning_rate=1e-3)
         run.train()
         losses.append(run.state.log_history[-2]["nll"])
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
+
+
+def gradients(trainer: AdminTrainer) -> dict[str, torch.Tensor]:
+    keep = KeepGradient()
+    trainer.add_callback(keep)
+    trainer.train()
+    return keep.gradient
+
+
+@pytest.mark.parametrize("variant", ["admin", "dlcl_post_ln"])
+def test_gradients_are_those_of_float32_but_for_rounding(trainer, fast, variant):
+    model = {"variant": variant, "dropout": 0.0, "activation_function": "gelu"}
+    found, expected = (gradients(trainer(model=model, max_steps=1, bf16=bf16)) for bf16 in (None, False))
+    epsilon = torch.finfo(torch.bfloat16).eps
+    whole = torch.stack([exact.norm() for exact in expected.values()]).norm()  # those of key biases are 0
+    for name, exact in expected.items():
+        assert (found[name] - exact).norm() <= 16 * epsilon * exact.norm() + epsilon**2 * whole, name
+        assert found[name].dtype == torch.float32
+    assert any(not torch.equal(found[name], exact) for name, exact in expected.items())
+
+
+@pytest.mark.parametrize("fields", [{"gradient_accumulation_steps": 2}, {"activation_checkpointing": True}])
+def test_accumulated_and_recomputed_gradients_are_in_bfloat16_too(trainer, fast, fields):
+    run = trainer(max_steps=1, **fields)
+    assert product_types(run) == {torch.bfloat16}
+    if "activation_checkpointing" in fields:
+        found, expected = (gradients(trainer(max_steps=1, **given)) for given in (fields, {}))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_a_run_that_goes_on_is_the_same_bit_for_bit(trainer, fast):
