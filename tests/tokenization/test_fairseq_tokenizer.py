@@ -131,6 +131,8 @@ def test_moses_and_lower_case_stand_before_bpe(tmp_path):
     assert 3 not in ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == "don't a-b."
     tokenizer.save_pretrained(tmp_path / "saved")
+    code = {path.name for path in (tmp_path / "saved").glob("*.py")}
+    assert code == {"fairseq_tokenizer.py", "bpe_codes.py", "moses.py"}  # also what is imported when it is needed
     loaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert loaded("DON't a-b.")["input_ids"] == ids
     assert loaded.decode(ids, skip_special_tokens=True) == "don't a-b."
