@@ -119,6 +119,13 @@ def test_an_unknown_part_is_refused_with_the_names(arguments, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+def test_options_of_a_part_come_behind_it(tmp_path):
+    result = CliRunner().invoke(app, ["benchmark", "--toy", "--output", str(tmp_path), "loss"])
+    assert result.exit_code == 2
+    assert "belongs behind the part: admin-nmt benchmark loss --" in result.stderr
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_shape_and_a_folder_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(ValueError, match="--shape: '9-9' is not one of 6-6, 4-4, 30-6"):
         PARTS["training"](Plan(tmp_path, shapes=["9-9"]))
