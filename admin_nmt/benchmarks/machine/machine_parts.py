@@ -128,7 +128,7 @@ def loss(plan: Plan) -> Part:
 
 def start(plan: Plan) -> Part:
     """From launch to translation."""
-    sizes: dict[str, int] = {"layers": 1, "d_model": 16, "vocab_size": 400} if plan.toy else {}
+    sizes: dict[str, Any] = {"layers": 1, "d_model": 16, "vocab_size": 400} if plan.toy else {}
     args = start_time.StartBenchmark(rounds=plan.rounds, **sizes)
     settings = {name: getattr(args, name) for name in ("layers", "d_model", "vocab_size")}
     return Part("start", settings, [Case("programs", 50.0 + 25.0 * args.rounds, partial(launch, args))])
