@@ -238,8 +238,9 @@ def admin_nmt_arguments(command: Command) -> list[str] | None:
 def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> None:
     """Refuses what the command would refuse before it begins: unknown commands and options, missing or wrong values."""
     context = command.make_context(name, list(arguments), parent=parent)
-    if hasattr(command, "resolve_command"):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    words = [*context._protected_args, *context.args]
+    if hasattr(command, "resolve_command") and words:  # without any, a group is a command of its own, or shows its help
+        name, command, rest = command.resolve_command(context, words)
         parse(command, name, rest, context)
 
 

@@ -77,8 +77,11 @@ def benchmarks(
     admin-nmt benchmark planning path/to/msdocs
     admin-nmt benchmark gpu --data path/to/msdocs
     """
+    given = [name for name in ctx.params if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     if ctx.invoked_subcommand is None:
         measure((), again or (), output, data=data, rounds=rounds, toy=toy)
+    elif given:
+        ctx.fail(f"--{given[0]} belongs behind the part: admin-nmt benchmark {ctx.invoked_subcommand} --{given[0]} ...")
 
 
 @benchmark.command()

@@ -57,10 +57,9 @@ def _draw(axes: Axes, panel: Growth) -> None:
         spread = [[abs(v - end) for v, end in zip(panel.values, ends, strict=True)] for ends in (panel.low, panel.high)]
         axes.errorbar(panel.sizes, panel.values, yerr=spread, color=COLOURS[0], linestyle="", capsize=4, linewidth=1.5)
     axes.plot(panel.sizes, panel.values, color=COLOURS[0], marker="o", markersize=5, linewidth=2)
-    for values, name, colour in ((panel.values, panel.name, COLOURS[0]), (panel.ideal, panel.ideal_name, "dimgrey")):
-        higher = values[-1] >= min(panel.values[-1], panel.ideal[-1]) * 1.001
-        place = {"xytext": (9, 2 if higher else -2), "textcoords": "offset points", "va": "bottom" if higher else "top"}
-        axes.annotate(literal(name), (panel.sizes[-1], values[-1]), color=colour, fontsize=9, **place)  # type: ignore[arg-type]
+    above = panel.values[-1] >= panel.ideal[-1]
+    _name(axes, panel.sizes[-1], panel.values[-1], panel.name, COLOURS[0], above)
+    _name(axes, panel.sizes[-1], panel.ideal[-1], panel.ideal_name, "dimgrey", not above)
     axes.margins(x=0.05, y=0.15)
     axes.set_xlim(right=panel.sizes[-1] * (panel.sizes[-1] / panel.sizes[0]) ** ROOM)
     axes.xaxis.set_minor_locator(NullLocator())
@@ -70,6 +69,12 @@ def _draw(axes: Axes, panel: Growth) -> None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
     _plain_numbers(axes, panel)
     axes.grid(alpha=0.3)
+
+
+def _name(axes: Axes, x: float, y: float, name: str, colour: str, above: bool) -> None:
+    """A line's name behind its last point, on the side where the other line is not."""
+    offset, align = ((9, 2), "bottom") if above else ((9, -2), "top")
+    axes.annotate(literal(name), (x, y), offset, textcoords="offset points", va=align, color=colour, fontsize=9)
 
 
 def _plain_numbers(axes: Axes, panel: Growth) -> None:

@@ -1,12 +1,16 @@
 """The benchmark of a machine at toy size: every part runs, its page is whole, and what was measured is kept."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import admin_nmt
 from admin_nmt.benchmarks import (
     data_preparation,
     parts,
@@ -111,11 +115,30 @@ def test_what_is_measured_is_kept(measured, monkeypatch):
     assert result.exit_code == 1 and "other settings of" in result.stderr  # a trial is not mixed with a measurement
 
 
+@pytest.mark.slow
+def test_every_part_runs_in_its_own_processes(tmp_path):
+    """As the command does it: with the preparation, the planning and the programs that the other tests leave out."""
+    command = [sys.executable, "-m", "admin_nmt", "benchmark", "--toy", "--rounds", "1", "--output", "machines"]
+    variables = {name: value for name, value in os.environ.items() if name != "ADMIN_NMT_SHARED"}
+    variables["PYTHONPATH"] = str(Path(admin_nmt.__file__).parents[1])
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / done.stdout.splitlines()[-1]).read_text(encoding="utf-8")
+    assert "| tokenising |" in page and "| admin-nmt translate --text |" in page and "| 1,000 |" in page
+
+
 @pytest.mark.parametrize("arguments", [["speed"], ["--again", "speed"]])
 def test_an_unknown_part_is_refused_with_the_names(arguments, tmp_path):
     result = CliRunner().invoke(app, ["benchmark", "--output", str(tmp_path), *arguments])
     assert result.exit_code != 0
     assert "there is no part 'speed'; the parts are training, decoding, loss" in result.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_options_of_a_part_come_behind_it(tmp_path):
+    result = CliRunner().invoke(app, ["benchmark", "--toy", "--output", str(tmp_path), "loss"])
+    assert result.exit_code == 2
+    assert "belongs behind the part: admin-nmt benchmark loss --" in result.stderr
     assert not [*tmp_path.iterdir()]
 
 

@@ -44,8 +44,17 @@ def test_waits_for_the_device_at_both_ends(tiny_config, tmp_path, monkeypatch):
     assert watch.seconds > 0 and watch.first_seconds > 0
 
 
-def test_a_cpu_is_measured_from_its_first_update(monkeypatch):
+def test_a_gpu_warms_up_for_longer_than_a_cpu(monkeypatch):
     monkeypatch.setattr(training_speed.torch.cuda, "is_available", lambda: False)
-    assert training_speed.warm_up() == 0
+    cpu = training_speed.warm_up()
     monkeypatch.setattr(training_speed.torch.cuda, "is_available", lambda: True)
-    assert training_speed.warm_up() > 0
+    assert training_speed.warm_up() > cpu > 0
+
+
+def test_batches_are_taken_evenly_from_the_smallest_to_the_largest():
+    """The rounds of one measurement take others, and together every size."""
+    lengths = [[length] for length in (5, 1, 4, 2, 6, 3)]
+    batches = [[index] for index in range(6)]
+    sides = [torch.tensor(lengths).flatten().numpy()] * 2
+    rounds = [training_speed.evenly(batches, sides, 2, (seed + 0.5) / 3) for seed in range(3)]
+    assert [[lengths[index][0] for (index,) in batch] for batch in rounds] == [[1, 4], [2, 5], [3, 6]]

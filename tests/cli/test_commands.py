@@ -86,7 +86,8 @@ def test_help_names_every_command_with_examples():
     assert "..." not in overview  # every short help is whole
     for command in [line.split()[0] for line in overview.strip().splitlines()]:
         assert f"\n  admin-nmt {command} " in invoke(command, "--help").stdout, command
-    for command in ("training", "translation", "parts", "data", "gpu"):
+    assert "\n  admin-nmt benchmark\n" in invoke("benchmark", "--help").stdout
+    for command in ("training", "decoding", "loss", "start", "data", "growth", "translation", "planning", "gpu"):
         assert f"admin-nmt benchmark {command}" in invoke("benchmark", command, "--help").stdout
     for command in ("translate", "score", "evaluate", "profile", "fold", "export", "average", "card", "info"):
         assert f"admin-nmt {command} runs/phrasebook" in invoke(command, "--help").stdout
@@ -138,7 +139,7 @@ def test_wrong_usage_is_2():
             "--probe looks into trained models as they are; leave out --depth, --variant",
         ),
         ("analyse-depth --output out --source a", "--source and --target are text for --probe"),
-        ("benchmark training", "Missing option '--data'"),
+        ("benchmark translation", "Missing option '--data'"),
         ("benchmark gpu --data nowhere", "nowhere is no folder; give that of train.en.gz"),
         ("nonsense", "No such command 'nonsense'"),
     ],

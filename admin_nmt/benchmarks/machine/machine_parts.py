@@ -21,7 +21,7 @@ from .part_runner import Case, Part
 NEEDED = ("train.en.gz", "train.de.gz", "test_2016_flickr.en.gz", "test_2016_flickr.de.gz")
 MULTI30K, PHRASEBOOK = "Multi30k En-De", "the built-in phrasebook"
 PAIRS = {False: (29_000, 1_000), True: (300, 20)}  # of training and test, of the phrasebook, by whether it is a trial
-SECONDS = {"6-6": 125.0, "4-4": 85.0, "30-6": 120.0, "1-1": 30.0}  # of a round of training
+SECONDS = {"6-6": 105.0, "4-4": 55.0, "30-6": 75.0, "1-1": 30.0}  # of a round of training
 SENTENCES = {False: 300, True: 4}  # to translate
 
 
@@ -128,7 +128,7 @@ def loss(plan: Plan) -> Part:
 
 def start(plan: Plan) -> Part:
     """From launch to translation."""
-    sizes: dict[str, int] = {"layers": 1, "d_model": 16, "vocab_size": 400} if plan.toy else {}
+    sizes: dict[str, Any] = {"layers": 1, "d_model": 16, "vocab_size": 400} if plan.toy else {}
     args = start_time.StartBenchmark(rounds=plan.rounds, **sizes)
     settings = {name: getattr(args, name) for name in ("layers", "d_model", "vocab_size")}
     return Part("start", settings, [Case("programs", 50.0 + 25.0 * args.rounds, partial(launch, args))])

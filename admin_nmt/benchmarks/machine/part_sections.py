@@ -24,7 +24,7 @@ def training(results: Results) -> Section:
             ratio = spread(ratios(speeds, system, training_speed.BASE))
             speed = f"{median(one[system] for one in speeds):,.0f}"
             table.append([title, system, ratio, speed, f"{chosen['precision']}, {chosen['attention']}"])
-        for other in ("stock grouped", "stock grouped bf16", "stock random"):
+        for other in ("ours float32", "stock grouped", "stock grouped bf16", "stock random"):
             if other in speeds[-1]:
                 index[f"training {title}: ours / {other}"] = spread(ratios(speeds, "ours", other))
     head = ["shape", "system", "times stock grouped", "target tokens a second", "precision, attention"]
