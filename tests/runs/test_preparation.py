@@ -49,7 +49,9 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
         assert f"{step}: " in printed
     assert "peak memory" in printed
     assert f"next: admin-nmt train {recipe_file} --data.max_length 200" in printed
-    monkeypatch.setattr(tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there"))
+    monkeypatch.setattr(
+        tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there")
+    )
     monkeypatch.setattr(preparation, "train_on_counts", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")

@@ -22,7 +22,9 @@ from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 DIGESTS = Path(__file__).with_name("preparation_digests.json")
-WORDS = "the house is small der Hund hat 42 Knochen don't l'été Straße ÜBER naïve 3.14 (and) e\u0301 हिन्दी 中文 😀".split()
+WORDS = (
+    "the house is small der Hund hat 42 Knochen don't l'été Straße ÜBER naïve 3.14 (and) e\u0301 हिन्दी 中文 😀".split()
+)
 # Spaces of every kind, at both ends and in rows; what looks like a special token; what no printer shows.
 AWKWARD = (
     "", " ", "  ", "  two  in front", "behind  ", "three   inside", "no\u00a0break \u00a0 mixed\u00a0 end", "tab\t \tab",
@@ -35,7 +37,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "two vocabularies": {"tokenizer": {"vocab_size": 330, "target_vocab_size": 320, "joint": False}},
     "strict cleaning": {
         "data": {"max_length": 40},
-        "cleaning": {"max_words": 15, "max_ratio": 1.1, "ratio_slack": 0, "longest_word": 30, "drop_held_out": "either"},
+        "cleaning": {
+            "max_words": 15,
+            "max_ratio": 1.1,
+            "ratio_slack": 0,
+            "longest_word": 30,
+            "drop_held_out": "either",
+        },
     },
     "lax cleaning": {
         "cleaning": {"max_words": None, "max_ratio": None, "drop_copies": False, "drop_duplicates": False}
