@@ -1,7 +1,8 @@
 """Preparation of training data, measured on made-up text: time and memory of each step, and the start after it.
 
 The text has the words of Multi30k in random order, one in fifty a compound of two, in sentences as long as WMT's. The
-epoch that a training is then started on, and whose batches are planned, takes it `copies` times.
+epoch that a training is then started on, and whose batches are planned, takes it `copies` times. Smaller corpora, by
+powers of ten, show what a pair costs in them; what the tokenizers library does alone shows what all the rest costs.
 """
 
 import json
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,16 @@ import numpy as np
 import psutil
 import torch
 import yaml
+from transformers import PreTrainedTokenizerFast
 
-from ..data.arrow_cache import available_cores
+from ..data.arrow_cache import BATCH, available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..data.tokenizing import pair_lengths
 from ..distributed import start_processes
 from ..reports.markdown import table_text
 from ..runs.building import build_trainer
-from ..runs.preparation import prepare
+from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import load_recipe
 from ..runs.results import peak_memory
 from .preparation_meter import Meter
@@ -116,23 +119,58 @@ def start_training(path: str) -> dict[str, float]:
     }
 
 
+def tokenizers_alone(folder: Path, tokenizer: PreTrainedTokenizerFast, pairs: int) -> dict[str, float]:
+    """What the tokenizers library does on all cores with the text of some pairs, each of which it sees as a whole."""
+    sides = [list(islice(read_lines(folder / f"train.{side}"), pairs)) for side in LANGUAGES]
+    start, used = time.perf_counter(), time.process_time()
+    for lines in sides:
+        for first in range(0, len(lines), BATCH):
+            encodings = tokenizer.backend_tokenizer.encode_batch_fast(lines[first : first + BATCH])
+            _ = [encoding.ids for encoding in encodings]
+    seconds = time.perf_counter() - start
+    rate = len(sides[0]) / seconds
+    return {"pairs": len(sides[0]), "pairs_per_second": rate, "cpu_seconds": time.process_time() - used}
+
+
+def sizes(pairs: int, smallest: int = 10_000) -> list[int]:
+    """The powers of ten from the smallest on that are less than a number of pairs, and the number."""
+    return [*takewhile(lambda size: size < pairs, (smallest * 10**power for power in range(9))), pairs]
+
+
+def measure_preparation(args: PreparationBenchmark, folder: Path) -> tuple[dict[str, Any], Prepared]:
+    """Write the corpus and prepare it, with a cache of its own."""
+    write_corpus(args, folder)
+    text = sum((folder / f"train.{side}").stat().st_size for side in LANGUAGES)
+    (folder / "prepare.yaml").write_text(yaml.safe_dump(recipe_of(args, folder, 1)))
+    meter, start = Meter(), time.perf_counter()
+    prepared = prepare(load_recipe(folder / "prepare.yaml"), args.num_proc, meter)
+    seconds = time.perf_counter() - start
+    cache = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+    total = {"pairs": args.pairs, "seconds": seconds, "pairs_per_second": args.pairs / seconds}
+    total |= {"cpu_seconds": sum(step["cpu_seconds"] for step in meter.steps)}
+    total |= {"peak_memory_gb": max(step["peak_memory_gb"] for step in meter.steps)}
+    return {"text_gb": text / 1e9, "cache_gb": cache / 1e9, "steps": meter.steps, "total": total}, prepared
+
+
 def measure(args: PreparationBenchmark) -> dict[str, Any]:
-    """Prepare the corpus, then start a training on it in a process of its own."""
-    with tempfile.TemporaryDirectory() as name:
-        folder, meter, load = Path(name), Meter(), os.getloadavg()[0]
-        write_corpus(args, folder)
-        text = sum((folder / f"train.{side}").stat().st_size for side in LANGUAGES)
-        for file, upsample in (("prepare.yaml", 1), ("start.yaml", args.copies)):
-            (folder / file).write_text(yaml.safe_dump(recipe_of(args, folder, upsample)))
-        start_processes()
-        prepare(load_recipe(folder / "prepare.yaml"), args.num_proc, meter)
-        cache = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
-        command = [sys.executable, "-m", __name__, str(folder / "start.yaml")]
-        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        start = json.loads(output.splitlines()[-1])
+    """Prepare the corpus and smaller ones, then start a training on it in a process of its own."""
+    load, totals = os.getloadavg()[0], []
+    start_processes()
+    for pairs in sizes(args.pairs):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            measured, prepared = measure_preparation(replace(args, pairs=pairs), folder)
+            totals.append(measured["total"])
+            if pairs < args.pairs:
+                continue
+            alone = tokenizers_alone(folder, prepared.source_tokenizer, min(pairs, 50_000))
+            (folder / "start.yaml").write_text(yaml.safe_dump(recipe_of(args, folder, args.copies)))
+            command = [sys.executable, "-m", __name__, str(folder / "start.yaml")]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            start = json.loads(output.splitlines()[-1])
     facts = {name: value for name, value in asdict(args).items() if name != "data"}
     facts |= {"cores": available_cores(), "load": load}
-    return facts | {"text_gb": text / 1e9, "cache_gb": cache / 1e9, "steps": meter.steps, "start": start}
+    return facts | measured | {"sizes": totals, "tokenizers": alone, "start": start}
 
 
 def as_markdown(results: dict[str, Any]) -> str:
@@ -150,6 +188,19 @@ def as_markdown(results: dict[str, Any]) -> str:
         )
         for step in results["steps"]
     ]
+    alone = results["tokenizers"]["pairs_per_second"]
+    grown = [
+        (
+            f"{total['pairs']:,}",
+            f"{total['seconds']:.1f}",
+            f"{total['pairs_per_second']:,.0f}",
+            f"{total['pairs_per_second'] / alone:.2f}",
+            f"{total['cpu_seconds']:.1f}",
+            f"{total['peak_memory_gb']:.2f}",
+        )
+        for total in results["sizes"]
+    ]
+    sizes_head = ["pairs", "seconds", "pairs a second", "times tokenizers alone", "CPU seconds", "peak memory, GB"]
     head = ["step", "seconds", "pairs a second", "CPU seconds", "peak memory, GB"]
     table = table_text([*head, f"extrapolated to {million:.0f} M pairs, CPU hours"], rows)
     return f"""# Preparing data, and starting on it
@@ -163,6 +214,11 @@ measurement: it is what {million:.0f} million pairs need if every step grows wit
 the counting of the vocabulary share it among all cores, reading does so by files.
 
 {table}
+
+All steps together, by the number of pairs, against what the tokenizers library gives alone, on all cores and with text
+that is in memory: {alone:,.0f} pairs of this text a second ({results["tokenizers"]["pairs"]:,} pairs).
+
+{table_text(sizes_head, grown)}
 
 The cache has {results["cache_gb"]:.2f} GB. A training then starts on an epoch of {start["pairs"]:,} pairs (the same
 ones {copies} times), with a model of one layer. Its first update ends {start["first update"]:.1f} s after the launch:

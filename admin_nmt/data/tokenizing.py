@@ -70,7 +70,7 @@ def tokenize(
         if tokenizer("")["input_ids"] != [tokenizer.eos_token_id]:
             raise ValueError(f"the {side} tokenizer does not end a sentence with its eos_token; set its post-processor")
     prefix = [] if tag is None else [_tag_id(tag, source_tokenizer)]
-    states = [tokenizer_state(tokenizer) for tokenizer in tokenizers]
+    states = [_hashable(tokenizer) for tokenizer in tokenizers]
     key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *states])
     encoders = text_encoders(*tokenizers)
     encode = partial(encode_pairs, encoders=encoders, prefix=prefix, max_length=max_length, keep_text=keep_text)
@@ -151,6 +151,12 @@ def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> t
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
     table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()
+
+
+def _hashable(tokenizer: PreTrainedTokenizerBase) -> Any:
+    """Its state for `Hasher`, which needs half a second for the objects of a vocabulary and none for a string."""
+    state = tokenizer_state(tokenizer)
+    return state if isinstance(tokenizer, FairseqTokenizer) else json.dumps(state, sort_keys=True)
 
 
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:

@@ -22,8 +22,8 @@ from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
+from ..data.rewriting import count_word_parts, count_words
 from ..data.tokenizing import tokenize
-from ..data.word_counts import count_word_parts, count_words
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, model_of_run, read_config
