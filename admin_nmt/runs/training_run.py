@@ -62,7 +62,9 @@ class ReportSettings(TrainerCallback):
     def on_train_begin(self, args: AdminTrainingArguments, *_: Any, **kwargs: Any) -> None:
         if args.device.type == "cuda":
             checkpointing = "on" if args.activation_checkpointing else "off"
-            print_once(f"      precision: {precision(args)}; activation checkpointing: {checkpointing}")
+            batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
+            chosen = batches * args.auto_micro_batch
+            print_once(f"      precision: {precision(args)}; activation checkpointing: {checkpointing}{chosen}")
 
 
 def run_recipe(recipe: Recipe) -> None:
