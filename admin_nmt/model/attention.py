@@ -26,11 +26,15 @@ def linear(d_in: int, d_out: int, gain: float = 1.0) -> nn.Linear:
 def eager_attention_forward(
     module: "AdminAttention", query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """softmax(q kᵀ / √d_head + mask) v by plain batched products: on a CPU the fastest at the length of sentences."""
+    """softmax(q kᵀ / √d_head + mask) v by plain batched products: on a CPU the fastest at the length of sentences.
+
+    The softmax is in float32, also of half precision, of whose rows a CPU's kernel makes hard work.
+    """
     scores = torch.matmul(query * module.scaling, key.transpose(2, 3))
     if attention_mask is not None:
         scores += attention_mask
-    weights = module.attention_dropout(scores.softmax(-1).to(query.dtype))
+    softmax = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    weights = module.attention_dropout(softmax.to(query.dtype))
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 

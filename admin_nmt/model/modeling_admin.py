@@ -329,6 +329,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     accepts_loss_kwargs = True  # the Trainer counts the target tokens of an update: num_items_in_batch
 
     def __init__(self, config: AdminConfig):
+        self.attention_is_default = config._attn_implementation is None  # a training on a CPU may choose another then
         super().__init__(config)
         self.loss_type = None  # by its name a causal one, of which some Trainers count a token less a sentence
         self.model = AdminModel(config)

@@ -11,6 +11,7 @@ import torch
 import yaml
 from accelerate import PartialState
 
+from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..schema.yaml_files import set_field
 from ..trainer.arguments import AdminTrainingArguments
@@ -176,7 +177,9 @@ def _peak(shape: Shape, row: Row, tokens: int, machine: Machine) -> int:
     settings: dict[str, Any] = {"use_cpu": machine.gpu is None, "report_to": "none", "max_tokens": tokens}
     settings |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": True}
     args = AdminTrainingArguments("unused", **settings)
-    memory = predict_memory(config, args, worst_shape(config, args, largest_shapes(tokens, LONGEST)))
+    attention = cpu_attention(LONGEST) if machine.gpu is None else None
+    shape_of_batch = worst_shape(config, args, largest_shapes(tokens, LONGEST), attention)
+    memory = predict_memory(config, args, shape_of_batch, attention)
     return memory.distributed_peak if machine.processes > 1 else memory.peak
 
 

@@ -103,7 +103,7 @@ def case_arguments(case: Case, folder: str) -> AdminTrainingArguments:
     tokens = case.shape.sentences * max(case.shape.source, case.shape.target)
     quiet: dict[str, Any] = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
     limits = {"max_tokens": tokens, "profile_tokens": tokens, "max_steps": 3}
-    return AdminTrainingArguments(folder, use_cpu=True, **quiet | limits | case.training)
+    return AdminTrainingArguments(folder, use_cpu=True, **quiet | limits | {"bf16": False} | case.training)
 
 
 def predict_case(case: Case) -> Memory:
@@ -175,9 +175,16 @@ def vocabulary(recipe: Recipe, prepared: Prepared | None = None) -> str:
     return "/".join(f"{size:,}" for size in sizes) + (" (assumed)" if guessed else "")
 
 
+def arguments_on_a_gpu(recipe: Recipe) -> AdminTrainingArguments:
+    """The section `training` with the precision that a GPU has by default, though this machine may have none."""
+    args = training_arguments(recipe)
+    args.bf16 = bool(args.bf16)
+    return args
+
+
 def worst_batch(recipe: Recipe, prepared: Prepared | None = None) -> BatchShape:
     """The batch of a recipe that needs most memory: of its prepared data, or of sentences as long as it allows."""
-    args, config = training_arguments(recipe), model_config(recipe, prepared)
+    args, config = arguments_on_a_gpu(recipe), model_config(recipe, prepared)
     if prepared is not None:
         shapes = planned_shapes(*pair_lengths(prepared.data["train"]), args.max_tokens)
     else:
@@ -224,7 +231,7 @@ def recipe_rows(
         shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
         for varied in variations(path, overrides, called) if options else [recipe]:
             attention = varied.model.attn_implementation
-            memory = predict_memory(model_config(varied, prepared), training_arguments(varied), shape, attention)
+            memory = predict_memory(model_config(varied, prepared), arguments_on_a_gpu(varied), shape, attention)
             cells = {"recipe": path.stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}
             parts = {name: f"{value / 1e9:.2f}" for name, value in asdict(memory).items()}
             peaks = {"peak": f"{memory.peak / 1e9:.2f}", "peak, DDP": f"{memory.distributed_peak / 1e9:.2f}"}

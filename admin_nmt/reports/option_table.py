@@ -58,7 +58,6 @@ MEANINGS = {
     "weight_decay": "Decoupled from the gradient; biases and LayerNorms have none.",
     "adam_beta1": "First beta of RAdam or Adam.",
     "adam_epsilon": "ε of RAdam or Adam.",
-    "bf16": "Mixed precision in bfloat16.",
     "fp16": "Mixed precision in float16, with a scaled loss.",
     "activation_checkpointing_kwargs": "Settings of torch's checkpoint; `every_n_layers` spares the others.",
     "torch_compile": "Compile the model before training.",

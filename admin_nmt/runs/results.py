@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from pydantic import ConfigDict, ValidationError, create_model
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
 from ..data.tokenizing import pair_lengths
 from ..files import json_text, write_text_whole
@@ -126,16 +126,10 @@ def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
         "processes": args.world_size,
         "threads": torch.get_num_threads(),
         "device": device_name(trainer.args.device),
-        "precision": precision(args),
+        "precision": ", then ".join(trainer.precisions),
+        "attention": trainer.model.config._attn_implementation,
         "activation_checkpointing": bool(args.activation_checkpointing),
     }
-
-
-def precision(args: AdminTrainingArguments) -> str:
-    """In which products of matrices are computed."""
-    if args.bf16 or args.fp16:
-        return "bfloat16" if args.bf16 else "float16"
-    return "tf32" if args.tf32 else "float32"
 
 
 def peak_memory(device: torch.device) -> int:

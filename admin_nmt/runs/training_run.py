@@ -20,6 +20,7 @@ from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
 from ..metrics.scores import check_language
 from ..trainer.allocator import let_segments_grow
+from ..trainer.arguments import precision
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
@@ -34,7 +35,6 @@ from .results import (
     divergence_facts,
     model_facts,
     omega_facts,
-    precision,
     results_or_none,
     run_facts,
     write_results,
@@ -57,14 +57,17 @@ class ReportOmega(TrainerCallback):
 
 
 class ReportSettings(TrainerCallback):
-    """Says what was chosen for the GPU."""
+    """Says what was chosen for the GPU, or for the CPU."""
 
-    def on_train_begin(self, args: AdminTrainingArguments, *_: Any, **kwargs: Any) -> None:
-        if args.device.type == "cuda":
-            checkpointing = "on" if args.activation_checkpointing else "off"
-            batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
-            chosen = batches * args.auto_micro_batch
-            print_once(f"      precision: {precision(args)}; activation checkpointing: {checkpointing}{chosen}")
+    def on_train_begin(
+        self, args: AdminTrainingArguments, *_: Any, model: AdminForConditionalGeneration, **kwargs: Any
+    ) -> None:
+        checkpointing = "on" if args.activation_checkpointing else "off"
+        attention = f"attention: {model.config._attn_implementation}; " if args.device.type == "cpu" else ""
+        batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
+        batches *= args.auto_micro_batch and args.device.type == "cuda"
+        chosen = precision(args, model.config)
+        print_once(f"      precision: {chosen}; {attention}activation checkpointing: {checkpointing}{batches}")
 
 
 def run_recipe(recipe: Recipe) -> None:

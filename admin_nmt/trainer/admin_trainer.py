@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ..data.batching import Seq2SeqCollator, TokenBatchSampler
 from ..data.tokenizing import pair_lengths, random_pairs
 from ..distributed import gather_objects
 from ..files import open_to_readers
+from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..optimization.compilation import compiled_layers, without_compilation
@@ -35,6 +37,7 @@ from .allocator import keep_freed_memory, leave_out_cudnn_attention
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
+    computes_in_bfloat16,
     enable_checkpointing,
     optimizer_settings,
 )
@@ -45,6 +48,7 @@ from .callbacks import (
     MicroBatch,
     ModelFiles,
     NormAfterUpdate,
+    PrecisionRecord,
     SamplerEpoch,
     StopRequest,
     TokenMeter,
@@ -52,16 +56,14 @@ from .callbacks import (
     mean_training_loss,
 )
 from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoint
-from .divergence import DivergenceGuard, diverged
+from .divergence import DivergenceGuard, GuardedTrainer
 from .evaluation import validation_scores
-from .fsdp import ShardingTrainer
-from .hooks import walking_less
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
 
-class AdminTrainer(ShardingTrainer):
+class AdminTrainer(GuardedTrainer):
     """Trains a translation model on a tokenised dataset.
 
     The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
@@ -124,6 +126,8 @@ class AdminTrainer(ShardingTrainer):
         self.add_callback(self.stop_request)
         self.add_callback(LogBeforeSaving())
         self.add_callback(BestInFolder())
+        self.add_callback(PrecisionRecord())
+        self.choose_attention()
         self.resumed_from: Path | None = None
         self.start_anew()
 
@@ -143,6 +147,32 @@ class AdminTrainer(ShardingTrainer):
                 "set label_smoothing in the model's configuration"
             )
         return None, Seq2SeqCollator(config.pad_token_id)
+
+    def choose_attention(self) -> None:
+        """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""
+        if self.args.device.type == "cpu" and getattr(self.model, "attention_is_default", False):
+            self.model.config._attn_implementation = self.suitable_attention
+
+    @cached_property
+    def suitable_attention(self) -> str:
+        """The attention that [`cpu_attention`] takes for the training pairs."""
+        lengths = () if self.train_dataset is None else pair_lengths(self.train_dataset)
+        return cpu_attention(max((int(part.max(initial=0)) for part in lengths), default=0))
+
+    def products(self) -> AbstractContextManager:
+        """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
+
+        Evaluations and the measuring of ω stay outside, in float32.
+        """
+        if self.args.device.type == "cpu" and computes_in_bfloat16(self.args, self.model.config):
+            return torch.autocast("cpu", torch.bfloat16)
+        return nullcontext()
+
+    @property
+    def precisions(self) -> list[str]:
+        """In which the products of this run were computed so far: one, but after a resume on another machine."""
+        records = (c for c in self.callback_handler.callbacks if isinstance(c, PrecisionRecord))
+        return next(records).legs
 
     def start_anew(self) -> None:
         """Forgets what was counted in an earlier training of this trainer."""
@@ -185,6 +215,7 @@ class AdminTrainer(ShardingTrainer):
     def before_wrapping(self) -> None:
         """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed."""
         config = self.model.config
+        self.choose_attention()  # of what `model_init` has made
         if self.state.is_hyper_param_search:
             self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
         if self.resumed_from is None:
@@ -327,7 +358,8 @@ class AdminTrainer(ShardingTrainer):
 
         Keeps it for the error message, and the plain NLL for the log.
         """
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        with self.products():
+            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         self.update_loss = self.update_loss + loss.detach()
         if outputs.get("nll") is not None:
             self.meter.add_nll(outputs["nll"])
@@ -335,55 +367,6 @@ class AdminTrainer(ShardingTrainer):
 
     def saves_on_request(self) -> bool:
         return self.stop_request.irregular
-
-    @contextmanager
-    def epoch_of(self, model: nn.Module) -> Iterator[None]:
-        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
-            yield
-            return
-        self.parameters = list(model.parameters())
-        with walking_less(model, self.parameters):
-            yield
-
-    def gradient_norm(self) -> Tensor | None:
-        """Without the Trainer's multiplication of all gradients by 1."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if not gradients or self.accelerator.scaler is not None:
-            return None
-        return torch.nn.utils.get_total_norm(gradients)
-
-    def refuses_by_itself(self) -> bool:
-        """Whether the optimizer can be told on the device not to make an update."""
-        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
-
-    def check_gradient(self, norm: Tensor) -> None:
-        """Stops the run if the gradient that the optimizer is about to use is not finite.
-
-        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
-        would leave it without work.
-        """
-        if not self.refuses_by_itself():
-            self.judge(norm)
-            return
-        self.pending_norm = norm
-        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
-        optimizer.found_inf = norm.isfinite().logical_not().float()
-
-    def check_pending_norm(self) -> None:
-        """Judges the update that was just handed to the optimizer, if nobody has."""
-        norm, self.pending_norm = self.pending_norm, None
-        if norm is not None:
-            self.judge(norm)
-
-    def judge(self, norm: Tensor) -> None:
-        """Raises `DivergedError` if the norm of an update's gradient says so."""
-        if self.divergence_guard.is_diverged(float(norm)):
-            loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
-            update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
-            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
-        self.update_loss = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the plain NLL per token, the target tokens and their number a second to the entries about training.

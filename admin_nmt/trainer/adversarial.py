@@ -48,7 +48,7 @@ class AdversarialTrainer(AdminTrainer):
         self, model: PreTrainedModel | None = None, args: AdminTrainingArguments | None = None, **kwargs: Any
     ) -> None:
         super().__init__(model, args, **kwargs)
-        if self.args.bf16 or self.args.fp16:
+        if self.args.bf16 or self.args.fp16:  # left to choose, it is float32
             raise ValueError("adversarial_weight: needs float32; leave out bf16 and fp16")
         zero = self.accelerator.state.deepspeed_plugin.zero_stage if self.is_deepspeed_enabled else 0
         if self.is_fsdp_enabled or zero == 3:  # whose weights are whole in the passes of the wrapped model alone

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
-from transformers import PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
+from ..hardware.precision import bfloat16_pays
 from ..optimization.fused_radam import FusedRAdam
 
 Optimizer = Literal["radam", "adam"]
@@ -57,6 +58,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     cudnn_attention: bool = field(
         default=False, metadata={"help": "Let PyTorch choose cuDNN for attention, which prepares for every new shape."}
+    )
+    bf16: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Products of matrices in bfloat16, all else in float32; by default on a CPU with instructions for "
+            "it, from d_model 128 on."
+        },
     )
     tf32: bool | None = field(
         default=None,
@@ -113,6 +121,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         if self.tf32 is None and not (self.bf16 or self.fp16) and is_torch_tf32_available():
             self.tf32 = True
             enable_tf32(True)
+        if self.bf16 and self.device.type == "cpu":
+            self.mixed_precision = "no"  # for accelerate, as the trainer does it: evaluations stay in float32
         if isinstance(self.activation_checkpointing, str) and self.activation_checkpointing != "auto":
             raise ValueError(f"activation_checkpointing is {self.activation_checkpointing!r}; give true, false or auto")
         if self.compile_layers and self.torch_compile:
@@ -144,6 +154,29 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         """
         device: torch.device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
+
+
+def computes_in_bfloat16(args: AdminTrainingArguments, config: PreTrainedConfig) -> bool:
+    """Whether a training of a model computes its products in bfloat16: as `bf16` says, or as suits the machine.
+
+    Left to choose, a CPU takes it where [`bfloat16_pays`], for parameters of float32 and what was measured with it.
+    """
+    if args.bf16 is not None:
+        return args.bf16
+    elsewhere = args.fp16 or args.mixed_precision != "no" or args.torch_compile or args.adversarial_weight
+    in_float32 = str(config.dtype).removeprefix("torch.") in ("float32", "None")
+    if elsewhere or args.device.type != "cpu" or not in_float32:
+        return False
+    return bfloat16_pays(getattr(config, "d_model", 0), config._attn_implementation)
+
+
+def precision(args: AdminTrainingArguments, config: PreTrainedConfig) -> str:
+    """In which products of matrices are computed."""
+    if args.fp16:
+        return "float16"
+    if computes_in_bfloat16(args, config):
+        return "bfloat16"
+    return "tf32" if args.tf32 else "float32"
 
 
 def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:

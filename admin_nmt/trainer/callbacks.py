@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,15 @@ from transformers.modelcard import TrainingSummary
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
+from transformers.utils import logging
 
 from ..data.batching import TokenBatchSampler
 from ..folding import omega_by_sublayer
 from ..tokenization.byte_bpe import save_tokenizers
+from .arguments import AdminTrainingArguments, precision
 from .fsdp import gather_shards
 
+logger = logging.get_logger(__name__)
 USE = """
 ## Use
 
@@ -233,6 +236,42 @@ class BestInFolder(TrainerCallback):
         best = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
         if best.is_dir() or (state.best_global_step and args.load_best_model_at_end):
             state.best_model_checkpoint = str(best)
+
+
+class PrecisionRecord(TrainerCallback, ExportableState):
+    """Keeps in the checkpoints in which precisions a run has computed, and says where one goes on in another.
+
+    Left to choose, a run that was begun on a CPU with fast products of bfloat16 goes on in float32 on one without.
+
+    Args:
+        legs: the precisions so far, each once a change.
+    """
+
+    def __init__(self, legs: Sequence[str] = ()) -> None:
+        self.legs = list(legs)
+
+    def state(self) -> dict:
+        return {"args": {"legs": self.legs}, "attributes": {}}
+
+    def on_train_begin(
+        self,
+        args: AdminTrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        state.stateful_callbacks.setdefault(type(self).__name__, {})  # which checkpoints before this class lack
+        now, attention = precision(args, model.config), model.config._attn_implementation
+        if not state.global_step:
+            self.legs = []
+        logger.info(f"precision of products: {now}; attention: {attention}")
+        if self.legs and self.legs[-1] != now:
+            logger.warning(
+                f"this run computed in {self.legs[-1]} up to update {state.global_step}; it goes on in {now}"
+            )
+        if self.legs[-1:] != [now]:
+            self.legs.append(now)
 
 
 def mean_training_loss(history: Iterable[Mapping[str, float]]) -> float | None:

@@ -27,7 +27,7 @@ from ..data.batching import TokenBatchSampler
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..search.forced_decoding import token_log_probs
-from .arguments import AdminTrainingArguments, enable_checkpointing, optimizer_settings
+from .arguments import AdminTrainingArguments, computes_in_bfloat16, enable_checkpointing, optimizer_settings
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
@@ -149,7 +149,7 @@ def predict_memory(
         model.zero_grad()
         memory.restart()
         batch["decoder_input_ids"] = batch["labels"]
-        with torch.no_grad(), autocast(args):
+        with torch.no_grad(), autocast(args, model):
             token_log_probs(model.eval(), batch)
         evaluation = memory.peak + states
     update = parameters + gradients + states + temporaries
@@ -174,16 +174,16 @@ def full_batch(shape: BatchShape) -> dict[str, Tensor]:
 
 
 @contextmanager
-def autocast(args: AdminTrainingArguments) -> Iterator[None]:
-    """The precision of the forward pass that the arguments ask for."""
-    dtype = torch.bfloat16 if args.bf16 else torch.float16
-    with torch.autocast("cpu", dtype, enabled=args.bf16 or args.fp16):
+def autocast(args: AdminTrainingArguments, model: AdminForConditionalGeneration) -> Iterator[None]:
+    """The precision of the forward pass."""
+    in_bfloat16 = computes_in_bfloat16(args, model.config)
+    with torch.autocast("cpu", torch.bfloat16 if in_bfloat16 else torch.float16, enabled=in_bfloat16 or args.fp16):
         yield
 
 
 def training_loss(model: AdminForConditionalGeneration, args: AdminTrainingArguments, batch: dict) -> Tensor:
     """The loss as the Trainer computes it."""
-    with autocast(args):
+    with autocast(args, model):
         return model(**batch, num_items_in_batch=batch["labels"].numel()).loss
 
 
