@@ -6,6 +6,7 @@ source or target, as fairseq counts it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -303,9 +304,8 @@ class Seq2SeqCollator:
 
     def _pad(self, rows: Sequence[Sequence[int]], value: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids [n, width] filled up with `value`, and the mask [n, width] of what is not filled up."""
-        padded = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
-        mask = np.zeros_like(padded)
-        for index, row in enumerate(rows):
-            padded[index, : len(row)] = row
-            mask[index, : len(row)] = 1
-        return torch.from_numpy(padded), torch.from_numpy(mask)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        padded = np.full(mask.shape, value, dtype=np.int64)
+        padded[mask] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
+        return torch.from_numpy(padded), torch.from_numpy(mask.astype(np.int64))

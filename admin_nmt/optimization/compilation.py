@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+BACKEND = "inductor"  # of torch.compile
+
 
 @contextmanager
-def compiled_layers(model: nn.Module, backend: str | Callable = "inductor") -> Iterator[None]:
+def compiled_layers(model: nn.Module, backend: str | Callable | None = None) -> Iterator[None]:
     """The layers of a model are compiled in this block, for batches of any shape, and the rest of it is not.
 
     The layers of a stack have the same code, so that one graph serves all of them; `torch.compile` of the whole model
@@ -17,7 +19,7 @@ def compiled_layers(model: nn.Module, backend: str | Callable = "inductor") -> I
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     for layer in layers:
-        layer.compile(backend=backend, dynamic=True)
+        layer.compile(backend=backend or BACKEND, dynamic=True)
     try:
         yield
     finally:

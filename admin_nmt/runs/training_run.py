@@ -64,8 +64,10 @@ class ReportSettings(TrainerCallback):
     ) -> None:
         checkpointing = "on" if args.activation_checkpointing else "off"
         attention = f"attention: {model.config._attn_implementation}; " if args.device.type == "cpu" else ""
+        batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
+        batches *= args.auto_micro_batch and args.device.type == "cuda"
         chosen = precision(args, model.config)
-        print_once(f"      precision: {chosen}; {attention}activation checkpointing: {checkpointing}")
+        print_once(f"      precision: {chosen}; {attention}activation checkpointing: {checkpointing}{batches}")
 
 
 def run_recipe(recipe: Recipe) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -56,16 +56,14 @@ from .callbacks import (
     mean_training_loss,
 )
 from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoint
-from .divergence import DivergenceGuard, diverged
+from .divergence import DivergenceGuard, GuardedTrainer
 from .evaluation import validation_scores
-from .fsdp import ShardingTrainer
-from .hooks import walking_less
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
 
-class AdminTrainer(ShardingTrainer):
+class AdminTrainer(GuardedTrainer):
     """Trains a translation model on a tokenised dataset.
 
     The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
@@ -375,55 +373,6 @@ class AdminTrainer(ShardingTrainer):
 
     def saves_on_request(self) -> bool:
         return self.stop_request.irregular
-
-    @contextmanager
-    def epoch_of(self, model: nn.Module) -> Iterator[None]:
-        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
-            yield
-            return
-        self.parameters = list(model.parameters())
-        with walking_less(model, self.parameters):
-            yield
-
-    def gradient_norm(self) -> Tensor | None:
-        """Without the Trainer's multiplication of all gradients by 1."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if not gradients or self.accelerator.scaler is not None:
-            return None
-        return torch.nn.utils.get_total_norm(gradients)
-
-    def refuses_by_itself(self) -> bool:
-        """Whether the optimizer can be told on the device not to make an update."""
-        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
-
-    def check_gradient(self, norm: Tensor) -> None:
-        """Stops the run if the gradient that the optimizer is about to use is not finite.
-
-        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
-        would leave it without work.
-        """
-        if not self.refuses_by_itself():
-            self.judge(norm)
-            return
-        self.pending_norm = norm
-        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
-        optimizer.found_inf = norm.isfinite().logical_not().float()
-
-    def check_pending_norm(self) -> None:
-        """Judges the update that was just handed to the optimizer, if nobody has."""
-        norm, self.pending_norm = self.pending_norm, None
-        if norm is not None:
-            self.judge(norm)
-
-    def judge(self, norm: Tensor) -> None:
-        """Raises `DivergedError` if the norm of an update's gradient says so."""
-        if self.divergence_guard.is_diverged(float(norm)):
-            loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
-            update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
-            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
-        self.update_loss = 0.0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the plain NLL per token, the target tokens and their number a second to the entries about training.

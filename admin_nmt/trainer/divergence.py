@@ -1,8 +1,16 @@
 """Stops a training run before an update that is not finite."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from .checkpoints import complete_checkpoints
+from .fsdp import ShardingTrainer
+from .hooks import walking_less
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20
@@ -52,3 +60,61 @@ def diverged(
         + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet."),
         update,
     )
+
+
+class GuardedTrainer(ShardingTrainer):
+    """Makes no update that is not finite, at little cost to the host."""
+
+    divergence_guard: DivergenceGuard
+    update_loss: Tensor | float
+    parameters: list[nn.Parameter]
+    pending_norm: Tensor | None
+
+    @contextmanager
+    def epoch_of(self, model: nn.Module) -> Iterator[None]:
+        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
+            yield
+            return
+        self.parameters = list(model.parameters())
+        with walking_less(model, self.parameters):
+            yield
+
+    def gradient_norm(self) -> Tensor | None:
+        """Without the Trainer's multiplication of all gradients by 1."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if not gradients or self.accelerator.scaler is not None:
+            return None
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def refuses_by_itself(self) -> bool:
+        """Whether the optimizer can be told on the device not to make an update."""
+        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
+
+    def check_gradient(self, norm: Tensor) -> None:
+        """Stops the run if the gradient that the optimizer is about to use is not finite.
+
+        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
+        would leave it without work.
+        """
+        if not self.refuses_by_itself():
+            self.judge(norm)
+            return
+        self.pending_norm = norm
+        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
+        optimizer.found_inf = norm.isfinite().logical_not().float()
+
+    def check_pending_norm(self) -> None:
+        """Judges the update that was just handed to the optimizer, if nobody has."""
+        norm, self.pending_norm = self.pending_norm, None
+        if norm is not None:
+            self.judge(norm)
+
+    def judge(self, norm: Tensor) -> None:
+        """Raises `DivergedError` if the norm of an update's gradient says so."""
+        if self.divergence_guard.is_diverged(float(norm)):
+            loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
+            update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
+            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
+            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
+        self.update_loss = 0.0

@@ -8,6 +8,7 @@ holds beyond the tensors.
 
 import copy
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -277,16 +278,18 @@ def largest_micro_batch(
     """
     budget = args.max_tokens * args.gradient_accumulation_steps
     longest = max(max(source, target) for _, source, target in planned(budget))
-    for parts in range(1, budget // longest + 1):
-        if budget % parts:
-            continue
+    cuts = [parts for parts in range(1, budget // longest + 1) if budget % parts == 0]
+
+    def holds(parts: int) -> bool:
         trial = copy.copy(args)
         trial.max_tokens, trial.gradient_accumulation_steps = budget // parts, parts
         if trial.activation_checkpointing == "auto":
             trial.activation_checkpointing = False
-        if fits(predicted_peak(config, trial, planned, attention), gigabytes):
-            return trial.max_tokens, parts
-    return args.max_tokens, args.gradient_accumulation_steps
+        return fits(predicted_peak(config, trial, planned, attention), gigabytes)
+
+    found = bisect_left(cuts, True, key=holds)  # a prediction takes seconds
+    parts = cuts[found] if found < len(cuts) else args.gradient_accumulation_steps
+    return budget // parts, parts
 
 
 def free_memory(device: torch.device) -> int:

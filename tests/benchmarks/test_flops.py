@@ -23,6 +23,20 @@ def test_torch_counts_as_many(tiny_config, variant, shape):
     assert forward_flops(config, *shape) == counter.get_total_flops()
 
 
+def test_by_hand(tiny_config):
+    """One layer a stack, width 4, feed-forward 8, 10 words, 2 source and 3 target positions."""
+    sizes = {"encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    config = tiny_config(d_model=4, vocab_size=10, pad_token_id=9, variant="pre_ln", **sizes, **heads)
+    projections, scores, feed_forward = 4 * 2 * (2 * 4 * 4), 2 * (2 * 2 * 2 * 4), 2 * (2 * 2 * 4 * 8)
+    encoder = projections + scores + feed_forward
+    own = 4 * 2 * (3 * 4 * 4) + 2 * (2 * 3 * 3 * 4)
+    cross = 2 * 2 * (3 * 4 * 4) + 2 * 2 * (2 * 4 * 4) + 2 * (2 * 3 * 2 * 4)
+    output = 2 * 3 * 4 * 10
+    assert encoder + own + cross + 2 * (2 * 3 * 4 * 8) + output == 2144 == forward_flops(config, 1, 2, 3)
+    assert forward_flops(config, 5, 2, 3) == 5 * 2144
+
+
 def test_an_update_is_three_forward_passes(tiny_config):
     config = tiny_config()
     shapes = [(3, 9, 7), (2, 4, 5)]

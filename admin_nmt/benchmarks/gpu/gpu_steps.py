@@ -9,6 +9,8 @@ from .step_runner import Step
 DEPTHS = ((6, 6), (18, 18), (60, 12))
 CONFORMANCE = ("admin", "pre_ln", "dlcl_post_ln")  # constant ω and post-LN, pre-LN, a history: what differs in code
 TOKENS = (4096, 16384, 57344)
+COMPILED = {"compiled", "compile_layers"}  # fields of a case: a compiler takes its time
+NOT_PREDICTED = COMPILED | {"cudnn", "attention", "workers", "accumulation"}
 SYSTEMS = ("post_ln", "admin", "pre_ln")  # of the grid, with their depths in the names
 
 
@@ -39,7 +41,7 @@ def predictions(cases: dict[str, dict[str, Any]]) -> Iterator[Step]:
 
 def predicted(fields: dict[str, Any]) -> bool:
     """Whether the prediction of memory knows what a case changes."""
-    return not {"compiled", "cudnn", "attention", "workers"} & fields.keys() and fields.get("precision") != "tf32"
+    return not NOT_PREDICTED & fields.keys() and fields.get("precision") != "tf32"
 
 
 def update_cases() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -57,14 +59,24 @@ def update_cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for precision in ("float32", "tf32"):
         for depth in (small, deep):
             yield f"{case_name(depth, 4096)}-{precision}", depth | {"precision": precision}
-    yield "60-12-4k-without-cudnn", deep | {"cudnn": False}
-    yield "60-12-16k-without-cudnn", deep | {"cudnn": False, "max_tokens": 16384}
+    yield "60-12-4k-cudnn", deep | {"cudnn": True}
+    yield "60-12-16k-cudnn", deep | {"cudnn": True, "max_tokens": 16384}
     yield "60-12-4k-eager", deep | {"attention": "eager"}
     yield "60-12-16k-flash_attention_2", deep | {"attention": "flash_attention_2", "max_tokens": 16384}
     for depth in (small, deep):
         yield f"{case_name(depth, 4096)}-4-workers", depth | {"workers": 4}
-    for depth in depths:
-        yield f"{case_name(depth, 16384)}-compiled", depth | {"compiled": True, "max_tokens": 16384}
+    micro = deep | {"max_tokens": 4096, "accumulation": TOKENS[-1] // 4096, "batches": 2 * TOKENS[-1] // 4096}
+    yield "60-12-14x4k", micro
+    yield "60-12-14x4k-auto", micro | {"auto_micro_batch": True}
+    for tokens in TOKENS:
+        yield f"{case_name(deep, tokens)}-compiled-layers", deep | {"compile_layers": True, "max_tokens": tokens}
+    for depth in depths[:2]:
+        yield f"{case_name(depth, 16384)}-compiled-layers", depth | {"compile_layers": True, "max_tokens": 16384}
+    yield (
+        "60-12-16k-compiled-layers-checkpointing",
+        deep | {"compile_layers": True, "max_tokens": 16384, "checkpointing": 1},
+    )
+    yield "6-6-16k-compiled", small | {"compiled": True, "max_tokens": 16384}
 
 
 def case_name(depth: dict[str, Any], tokens: int) -> str:
@@ -74,7 +86,9 @@ def case_name(depth: dict[str, Any], tokens: int) -> str:
 
 def update_step(name: str, fields: dict[str, Any]) -> Step:
     """A measurement of updates; a compiler takes its time, a large batch too."""
-    seconds = (150, 300) if fields.get("compiled") else (45, 150) if fields.get("max_tokens", 0) > 20000 else (25, 120)
+    seconds = (
+        (150, 300) if COMPILED & fields.keys() else (45, 150) if fields.get("max_tokens", 0) > 20000 else (25, 120)
+    )
     return Step(f"updates-{name}", "update_speed:measure_updates", fields, *seconds)
 
 

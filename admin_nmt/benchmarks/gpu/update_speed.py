@@ -1,5 +1,6 @@
 """Updates of the trainer on real batches: tokens a second, memory, model FLOP utilisation, and one update profiled."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from admin_nmt import AdminConfig, AdminTrainer
 
 from ...data.batching import TokenBatchSampler
 from ...data.tokenizing import pair_lengths
+from ...optimization import compilation
 from ...runs.building import build_trainer, training_arguments
 from ...runs.preparation import Prepared
 from ...runs.recipe import Recipe
@@ -38,9 +40,12 @@ class UpdateCase:
         max_tokens: token budget of a batch.
         precision: "bf16" or "fp16" under autocast, "float32", or "tf32", which are float32 with shorter products.
         checkpointing: keep the activations of no layer but the first of so many; 0 keeps all.
-        compiled: torch.compile.
+        compiled: torch.compile of the whole model, loss included.
+        compile_layers: of the layers alone, one graph a kind.
+        accumulation: batches of an update.
+        auto_micro_batch: whether the trainer may make an update of fewer and larger batches.
         attention: `attn_implementation`; None for the one that transformers chooses.
-        cudnn: whether scaled_dot_product_attention may use cuDNN's kernel.
+        cudnn: whether scaled_dot_product_attention may use cuDNN's kernel, which recipes leave out.
         workers: processes that load batches; 0 for the main process.
         batches: of which each pass consists: one pass to warm up, one that is measured.
     """
@@ -51,8 +56,11 @@ class UpdateCase:
     precision: str = "bf16"
     checkpointing: int = 0
     compiled: bool = False
+    compile_layers: bool = False
+    accumulation: int = 1
+    auto_micro_batch: bool = False
     attention: str | None = None
-    cudnn: bool = True
+    cudnn: bool = False
     workers: int = 0
     batches: int = 20
 
@@ -75,7 +83,11 @@ def case_recipe(setup: Setup, case: UpdateCase, **others: Any) -> Recipe:
         "training.activation_checkpointing": case.checkpointing > 0,
         "training.dataloader_num_workers": case.workers,
         "training.dataloader_persistent_workers": case.workers > 0,
+        "training.cudnn_attention": case.cudnn,
         "training.torch_compile": case.compiled,
+        "training.compile_layers": case.compile_layers,
+        "training.gradient_accumulation_steps": case.accumulation,
+        "training.auto_micro_batch": case.auto_micro_batch,
         "training.eval_strategy": "no",
         "training.save_strategy": "no",
         "training.logging_strategy": "no",
@@ -106,22 +118,26 @@ def new_trainer(setup: Setup, case: UpdateCase) -> AdminTrainer:
     """A trainer for two passes over some batches, which writes nothing."""
     prepared, tokens = setup.prepared(), budget(setup, case)
     part = some_batches(prepared.data["train"], tokens, case.batches)
-    recipe = case_recipe(setup, case, max_steps=2 * len(shapes_of(part, tokens)))
+    updates = math.ceil(len(shapes_of(part, tokens)) / case.accumulation)
+    recipe = case_recipe(setup, case, max_steps=2 * updates)
     data = DatasetDict({"train": part})
     return build_trainer(recipe, Prepared(data, prepared.source_tokenizer, prepared.target_tokenizer, {}))
 
 
 @contextmanager
-def kernels(case: UpdateCase) -> Iterator[None]:
-    """The settings of torch that a case asks for."""
+def kernels(case: UpdateCase, toy: bool = False) -> Iterator[None]:
+    """The settings of torch that a case asks for; layers are compiled in name only at toy size."""
+    compiler = compilation.BACKEND
     precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     torch.set_float32_matmul_precision("high" if case.precision == "tf32" else precision)
     torch.backends.cuda.enable_cudnn_sdp(case.cudnn)
+    compilation.BACKEND = "eager" if toy else compiler
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
+        compilation.BACKEND = compiler
 
 
 def measure_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
@@ -132,7 +148,7 @@ def measure_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
         model's products and, where the card is known, their share of its peak.
     """
     case = UpdateCase(**fields)
-    with kernels(case):
+    with kernels(case, setup.toy):
         trainer = new_trainer(setup, case)
         device = trainer.args.device
         watch = Stopwatch(trainer, warm_up=trainer.args.max_steps // 2)
@@ -146,7 +162,9 @@ def measure_updates(setup: Setup, **fields: Any) -> dict[str, Any]:
             "d_model": config.d_model,
             "parameters": sum(p.numel() for p in trainer.model.parameters()),
             "attention_used": config._attn_implementation,
-            "updates": len(watch.shapes),
+            "updates": trainer.args.max_steps // 2,
+            "batches_measured": len(watch.shapes),
+            "max_tokens_used": trainer.args.max_tokens,
             "shapes": len(set(watch.shapes)),
             "target_tokens": watch.tokens,
             "positions": sum(n * (s + t) for n, s, t in watch.shapes),
@@ -200,7 +218,7 @@ class ProfileUpdate(TrainerCallback):
 def profile_update(setup: Setup, **fields: Any) -> dict[str, Any]:
     """One update under torch.profiler: its kernels, the time that they and Python take, and the top operators."""
     case = UpdateCase(**fields)
-    with kernels(case):
+    with kernels(case, setup.toy):
         trainer = new_trainer(setup, case)
         watched = ProfileUpdate(trainer.args.device)
         trainer.add_callback(watched)
