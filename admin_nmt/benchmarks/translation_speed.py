@@ -1,11 +1,14 @@
-"""Translation speed of four systems, alternating in one run: ours, stock `generate`, CTranslate2 in float32 and int8.
+"""Translation speed of several systems, alternating in one run: ours, stock `generate`, and CTranslate2.
 
-Sentences of test_2016, beam 5. Ours and CTranslate2 take batches of `max_tokens` source positions, sorted by length;
-stock takes 32 sentences in the order of the file. The shapes have random weights and take `steps` decoder steps for
-every sentence in all four systems; a trained model ends where it likes. Each measurement is a process of its own, with
-the same number of threads for all: torch's intra-op threads, which CTranslate2 gets as intra_threads (inter_threads is
-1). Loading and a first batch are not counted. `--check` compares the translations of a trained model with ours, at
-beam 1 and 5. Machines are shared and noisy: compare the ratios, each the median over rounds of neighbours in time.
+Sentences of test_2016, beam 5. "Ours" computes in the precision that it chooses, "ours float32" in that one, and
+CTranslate2 in each that it has on this CPU. Ours and CTranslate2 take batches of `max_tokens` source positions, sorted
+by length; stock takes 32 sentences in the order of the file. The shapes have random weights and take `steps` decoder
+steps for every sentence in all systems; a trained model ends where it likes. Each measurement is a process of its own,
+with the same number of threads for all: torch's intra-op threads, or CTranslate2's as
+`ctranslate2_backend.thread_layout` divides them. Loading and a first batch are not counted. `--check` compares the
+translations of a trained model with ours in float32, at beam 1 and 5. Machines are shared and noisy: compare the
+ratios, each the median over rounds of neighbours in time. CPU use is the CPU time of all threads over the time that
+they had.
 """
 
 import json
@@ -33,8 +36,15 @@ from ..user_errors import refusing_code
 from .processes import alone
 from .training_speed import Shape
 
-SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0), "1-1": Shape(1, 1, 16, 32, 2, 0)}
-SYSTEMS = ("stock", "ours", "CTranslate2 float32", "CTranslate2 int8")
+SHAPES = {
+    "6-6": Shape(6, 6, 512, 2048, 8, 0),
+    "18-6": Shape(18, 6, 128, 256, 4, 0),
+    "4-4": Shape(4, 4, 128, 256, 4, 0),
+    "30-6": Shape(30, 6, 256, 1024, 4, 0),
+    "1-1": Shape(1, 1, 16, 32, 2, 0),
+}
+BASE, EXACT = "CTranslate2 float32", "ours float32"
+SYSTEMS = ("stock", EXACT, "ours", BASE, "CTranslate2 int8")
 STOCK_BATCH = 32
 
 
@@ -129,8 +139,18 @@ def build(system: str, case: Case) -> Callable[[list[str]], list[str]]:
     """The function that translates with a system."""
     if system == "stock":
         return stock(case)
-    compute_type = system.partition(" ")[2]
-    return ours(case, backend="ctranslate2", compute_type=compute_type) if compute_type else ours(case)
+    engine, _, precision = system.partition(" ")
+    if engine == "ours":
+        return ours(case, dtype=precision or None)
+    return ours(case, backend="ctranslate2", compute_type=precision)
+
+
+def systems() -> list[str]:
+    """Those that this machine can run, in the order in which they are measured."""
+    import ctranslate2
+
+    bfloat16 = "bfloat16" in ctranslate2.get_supported_compute_types("cpu")
+    return [*SYSTEMS, *(["CTranslate2 bfloat16"] if bfloat16 else [])]
 
 
 def measure(system: str, case: Case) -> dict[str, float]:
@@ -174,26 +194,28 @@ def compare(
     rows = []
     for beams in (1, 5):
         case = Case(folder, cache, sentences, beams, None, args.max_tokens, args.threads)
-        texts = {system: alone(translations, system, case) for system in SYSTEMS}
+        texts = {system: alone(translations, system, case) for system in systems()}
         for system, found in texts.items():
-            same = sum(a == b for a, b in zip(found, texts["ours"], strict=True))
+            same = sum(a == b for a, b in zip(found, texts[EXACT], strict=True))
             score = bleu(found, references)["bleu"] if references else None
             rows.append({"num_beams": beams, "system": system, "same": same, "of": len(found), "bleu": score})
     return rows
 
 
-def speed_table(results: dict[str, dict[str, list[dict[str, float]]]], count: int) -> str:
-    """Sentences a second, ratios to stock and memory as a Markdown table."""
-    head = ["model", "system", "sentences a second", "times stock", "CPU time of stock / its own", "peak memory, MB"]
+def speed_table(results: dict[str, dict[str, list[dict[str, float]]]], count: int, threads: int) -> str:
+    """Sentences a second, ratios to stock and to CTranslate2, use of the threads and memory as a Markdown table."""
+    head = ["model", "system", "sentences a second", f"times {BASE}", "times stock", "CPU use", "peak memory, MB"]
     rows = []
-    for name, systems in results.items():
-        for system, runs in systems.items():
-            wall, cpu = (
-                median(base[key] / own[key] for base, own in zip(systems["stock"], runs, strict=True))
-                for key in ("seconds", "cpu_seconds")
-            )
+    for name, measured in results.items():
+        for system, runs in measured.items():
+            ratios = [
+                median(other["seconds"] / own["seconds"] for other, own in zip(measured[base], runs, strict=True))
+                for base in (BASE, "stock")
+            ]
             speed, memory = count / median(r["seconds"] for r in runs), median(r["memory_mb"] for r in runs)
-            rows.append([name, system, f"{speed:.1f}", f"{wall:.2f}", f"{cpu:.2f}", f"{memory:,.0f}"])
+            use = median(r["cpu_seconds"] / r["seconds"] / threads for r in runs)
+            times = [f"{ratio:.2f}" for ratio in ratios]
+            rows.append([name, system, f"{speed:.1f}", *times, f"{use:.0%}", f"{memory:,.0f}"])
     return table_text(head, rows) + "\n"
 
 
@@ -203,7 +225,7 @@ def check_table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         score = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
         lines.append([row["num_beams"], row["system"], f"{row['same']} of {row['of']}", score])
-    return table_text(["beam", "system", "same as ours", "BLEU"], lines) + "\n"
+    return table_text(["beam", "system", f"same as {EXACT}", "BLEU"], lines) + "\n"
 
 
 def run_translation_benchmark(args: TranslationBenchmark) -> None:
@@ -230,10 +252,10 @@ def run_translation_benchmark(args: TranslationBenchmark) -> None:
             steps = None if name == model else args.steps
             case = Case(str(folder), cache, part, args.num_beams, steps, args.max_tokens, args.threads)
             alone(translations, SYSTEMS[-1], Case(**vars(case) | {"sentences": part[:1]}))  # converts the model
-            runs: dict[str, list[dict[str, float]]] = {system: [] for system in SYSTEMS}
+            runs: dict[str, list[dict[str, float]]] = {system: [] for system in systems()}
             facts["runs"][title(name, folder)] = runs
             for number in range(args.rounds):
-                for system in SYSTEMS:
+                for system in runs:
                     runs[system].append(alone(measure, system, case))
                     speed = len(part) / runs[system][-1]["seconds"]
                     print(f"{name} round {number + 1}: {system} {speed:.1f} sentences a second", flush=True)
@@ -259,6 +281,6 @@ def title(name: str, folder: str | Path) -> str:
 def save(facts: dict[str, Any], folder: Path, count: int) -> None:
     """Write what is there so far."""
     (folder / "translation.json").write_text(json.dumps(facts, indent=1) + "\n")
-    tables = [speed_table(facts["runs"], count)] if facts["runs"] else []
+    tables = [speed_table(facts["runs"], count, facts["threads"])] if facts["runs"] else []
     tables += [check_table(facts["check"])] if facts["check"] else []
     (folder / "translation.md").write_text("\n".join(tables))

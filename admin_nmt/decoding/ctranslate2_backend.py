@@ -10,7 +10,8 @@ The search is that of `search_ids`, made with CTranslate2's parameters. Two diff
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -41,6 +42,7 @@ CACHE = Path(constants.HF_HOME) / "admin_nmt" / "ctranslate2"
 STOCK_TYPES = ("marian", "pegasus")
 # Arguments of `search_ids` without a counterpart here, and what a user calls them.
 REFUSED = {"sampling": "sampling", "prefixes": "target prefix", "processors": "forbidden text"}
+WIDE = 512  # d_model from which the threads share a batch: with narrower models they mostly wait for each other
 NO_PENALTY = 1e-9  # length to this power is 1 in float32, but with 0 CTranslate2 would stop by another rule
 
 
@@ -74,12 +76,16 @@ class CTranslate2Model:
             )
         self.converted = converted_folder(folder, self.config)
         # As many threads as torch takes: CTranslate2's own choice does not know of torch.set_num_threads.
+        self.inter_threads, intra_threads = thread_layout(
+            self.config.d_model, self.device.type, torch.get_num_threads()
+        )
         self.model = ctranslate2.Translator(
             str(self.converted),
             device=self.device.type,
             device_index=self.device.index or 0,
             compute_type=compute_type,
-            intra_threads=torch.get_num_threads(),
+            inter_threads=self.inter_threads,
+            intra_threads=intra_threads,
         )
         self.pieces: list[str] = json.loads((self.converted / "shared_vocabulary.json").read_text(encoding="utf-8"))
         self.ids = {piece: index for index, piece in enumerate(self.pieces)}
@@ -115,21 +121,31 @@ class CTranslate2Model:
         limits = length_limits(lengths, config, self.config).tolist()
         outputs: list[list[ScoredIds]] = [[] for _ in sequences]
         with progress_bar(total=len(sequences), desc="translating", unit="sentence", shown=progress) as bar:
-            for batch in generation_batches(lengths.numpy(), max_tokens):
-                rows = [[self.pieces[token] for token in sequences[index]] for index in batch]
-                found = self._search(rows, [limits[index] for index in batch], settings)
-                for index, hypotheses in zip(batch.tolist(), found, strict=True):
+            batches = [batch.tolist() for batch in generation_batches(lengths.numpy(), max_tokens)]
+            searches = (
+                self._search(
+                    [[self.pieces[token] for token in sequences[index]] for index in batch],
+                    [limits[index] for index in batch],
+                    settings,
+                )
+                for batch in batches
+            )
+            for batch, found in zip(batches, _ahead(searches, 2 * self.inter_threads), strict=True):
+                for index, hypotheses in zip(batch, found, strict=True):
                     outputs[index] = hypotheses
                 bar.update(len(batch))
         return outputs
 
-    def _search(self, rows: list[list[str]], limits: list[int], settings: SearchSettings) -> list[list[ScoredIds]]:
-        """The best hypotheses of each sentence, without their end.
+    def _search(
+        self, rows: list[list[str]], limits: list[int], settings: SearchSettings
+    ) -> Callable[[], list[list[ScoredIds]]]:
+        """Begin the search for some sentences; returns what waits for it and gives the best hypotheses of each.
 
-        CTranslate2 has one limit for a batch: what went beyond its own is searched again with that one.
+        They are without their end. CTranslate2 has one limit for a batch: what went beyond its own is searched again
+        with that one.
         """
         longest = max(limits)
-        results = self.model.translate_batch(
+        jobs = self.model.translate_batch(
             rows,
             beam_size=settings.num_beams,
             num_hypotheses=settings.num_beams,
@@ -139,13 +155,21 @@ class CTranslate2Model:
             return_end_token=True,  # its length counts then, as it does in transformers
             max_input_length=0,
             return_scores=True,
+            asynchronous=True,
         )
+        return lambda: self._hypotheses(rows, limits, settings, [job.result() for job in jobs])
+
+    def _hypotheses(
+        self, rows: list[list[str]], limits: list[int], settings: SearchSettings, results: list[Any]
+    ) -> list[list[ScoredIds]]:
+        """Of each sentence, as CTranslate2's `results` have them."""
+        longest = max(limits)
         check_finite(all(map(math.isfinite, chain(*(result.scores for result in results)))), self.config)
         end, found = self.pieces[settings.eos[0]], []
         for row, limit, result in zip(rows, limits, results, strict=True):
             lengths = [len(tokens) - (tokens[-1] == end) for tokens in result.hypotheses]
             if max(lengths) > limit and limit < longest:
-                found += self._search([row], [limit], settings)
+                found += self._search([row], [limit], settings)()
             else:
                 best = zip(result.hypotheses, lengths, result.scores, strict=True)
                 scored = [self._scored(tokens, min(limit, n), score, settings) for tokens, n, score in best]
@@ -156,6 +180,22 @@ class CTranslate2Model:
         """The first `kept` tokens of a hypothesis, whose `score` is over all of them."""
         ids = [self.ids[token] for token in tokens[:kept]]
         return ScoredIds(ids, score, score * len(tokens) ** settings.length_penalty)
+
+
+def thread_layout(d_model: int, device: str, threads: int) -> tuple[int, int]:
+    """Batches that are searched at a time, and the threads of each, for a model of this width."""
+    return (threads, 1) if device == "cpu" and d_model < WIDE else (1, threads)
+
+
+def _ahead(searches: Iterator[Callable[[], Any]], count: int) -> Iterator[Any]:
+    """What searches give, in their order; so many have begun before the first of them is waited for."""
+    begun: deque[Callable[[], Any]] = deque()
+    for search in searches:
+        begun.append(search)
+        if len(begun) == count:
+            yield begun.popleft()()
+    while begun:
+        yield begun.popleft()()
 
 
 def _library() -> ModuleType:

@@ -1,8 +1,8 @@
 """Products of linear layers on a CPU by oneDNN, with weights that are laid out once and not at every product.
 
-`nn.Linear` leaves float32 to MKL, which does not use AVX-512 on every processor that has it: on an AMD EPYC a product took
-half the time in oneDNN, in float32, too. In bfloat16 it takes a quarter; a layer's input is rounded then, and its output
-comes back in float32, so residual stream, LayerNorm, softmax and logits stay float32.
+`nn.Linear` leaves float32 to MKL, which does not use AVX-512 on every processor that has it: on an AMD EPYC a product
+took half the time in oneDNN, in float32, too. In bfloat16 it takes a quarter; a layer's input is rounded then, and its
+output comes back in float32, so residual stream, LayerNorm, softmax and logits stay float32.
 """
 
 from functools import cache

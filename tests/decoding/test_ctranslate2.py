@@ -99,6 +99,21 @@ def cut(sources: list[list[int]], *systems: list[list[int]]) -> set[int]:
     return found
 
 
+@pytest.mark.parametrize("layout", [(1, 2), (2, 1), (3, 1)])
+def test_layouts_of_threads_give_the_same_in_the_same_order(stock, monkeypatch, layout):
+    plain = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", max_tokens=40)
+    monkeypatch.setattr(ctranslate2_backend, "thread_layout", lambda *arguments: layout)
+    other = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", max_tokens=40)
+    assert other.model.model.num_translators == layout[0]
+    assert other.translate(TEXTS) == plain.translate(TEXTS)
+
+
+def test_narrow_models_take_a_batch_on_each_thread():
+    assert ctranslate2_backend.thread_layout(128, "cpu", 4) == (4, 1)
+    assert ctranslate2_backend.thread_layout(512, "cpu", 4) == (1, 4)
+    assert ctranslate2_backend.thread_layout(128, "cuda", 4) == (1, 4)
+
+
 def assert_same(theirs: Translator, ours: Translator, texts: list[str] = TEXTS) -> None:
     """The same translations; of a beam search, those that end before their limit."""
     pairs = dict(zip(texts, zip(theirs.translate(texts), ours.translate(texts), strict=True), strict=True))

@@ -117,9 +117,9 @@ def test_distillation_with_the_teachers_vocabulary(tmp_path):
 
 
 def test_sampling_is_unrestricted_unless_told_otherwise():
-    assert search_options("sampling") == {"sampling": Sampling(1, None, 1.0)}
+    assert search_options("sampling") == {"sampling": Sampling(1, None, 1.0), "dtype": "float32"}
     options = search_options("sampling", top_k=10, seed=3, temperature=0.5)
-    assert options == {"sampling": Sampling(3, 10, 0.5)}
+    assert options == {"sampling": Sampling(3, 10, 0.5), "dtype": "float32"}
     assert search_options("beam", num_beams=4)["num_beams"] == 4
 
 

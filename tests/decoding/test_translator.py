@@ -10,12 +10,14 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.decoding.translator import Translation, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.model_folder import load_model
+from admin_nmt.search import decoding_precision
 from admin_nmt.search.beam_search import ScoredIds
 from admin_nmt.search.ensemble import Ensemble
 from admin_nmt.search.forced_decoding import attention_to_source
@@ -34,6 +36,21 @@ def folder(tmp_path, tiny_model, tokenizer):
     tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
     save_tokenizers(tmp_path, tokenizer)
     return tmp_path
+
+
+def test_a_named_precision_wins_and_is_told(folder, monkeypatch, caplog):
+    monkeypatch.setattr(decoding_precision, "keep_freed_memory", lambda: True)
+    monkeypatch.setattr(decoding_precision, "can_pack_products", lambda: True)
+    monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
+    with caplog.at_level(logging.INFO, logger="admin_nmt"):
+        chosen = Translator.from_pretrained(folder, device="cpu")
+    assert chosen.precision == "float32 with products of bfloat16"
+    assert chosen.precision in caplog.text
+    named = Translator.from_pretrained(folder, device="cpu", dtype="float32", attn_implementation="eager")
+    assert named.precision == "float32"
+    assert named.model.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="belong to the backend 'torch'"):
+        Translator.from_pretrained(folder, backend="ctranslate2", dtype="float32")
 
 
 def expected_translations(translator: Translator, texts: list[str], **options) -> list[str]:

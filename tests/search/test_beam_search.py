@@ -11,6 +11,7 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import standard_model
 from admin_nmt.search import generation
+from admin_nmt.search.beam_search import best_of_rows, softmax
 from admin_nmt.search.generation import generate_ids
 from admin_nmt.search.sampling import Sampling
 
@@ -204,3 +205,20 @@ def test_a_compiled_model_searches_alike(tiny_model, sources):
     expected = generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5)
     model.compile(backend="eager")
     assert generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5) == expected
+
+
+@pytest.mark.parametrize("columns", [90, 2560, 2561, 5000])
+def test_the_best_of_wide_rows_are_those_of_topk(columns):
+    x = torch.randn(20, columns)
+    x[:, ::7] = -torch.inf
+    x[3, 5:] = -torch.inf
+    for k in (2, 10):
+        values, places = best_of_rows(x, k)
+        assert torch.equal(values, x.topk(k).values)
+        assert torch.equal(x.gather(1, places), values)
+
+
+@pytest.mark.parametrize("length", [1, 5, 15, 16, 40])
+def test_softmax_of_short_rows(length):
+    scores = torch.randn(3, 2, 5, length)
+    torch.testing.assert_close(softmax(scores), scores.softmax(-1))
