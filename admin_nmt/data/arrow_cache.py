@@ -74,8 +74,9 @@ def write_arrow(
 
 def as_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
     """Columns as one record of a file with this schema."""
-    if isinstance(columns, pa.RecordBatch):
-        return pa.RecordBatch.from_arrays(columns.select(schema.names).columns, schema=schema)
+    if isinstance(columns, pa.RecordBatch):  # copied, as a slice would be written with some bytes of its neighbours
+        arrays = [pa.concat_arrays([columns.column(name)]) for name in schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
     return pa.RecordBatch.from_pydict(dict(columns), schema=schema)
 
 
