@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.batching import WINDOW
 from ..files import json_text
 
 Rates = Mapping[str, Any]
@@ -56,11 +57,18 @@ def gather_rates(folder: Path) -> dict[str, Any]:
         "preparation": {key: data[key] for key in ("pairs", "num_proc", "text_gb", "cache_gb")} | {"steps": steps},
         "duplicates": planning["duplicates"],
         "checksum": planning["checksum"],
-        "planning": {"max_tokens": planning["max_tokens"]} | max(planning["growth"], key=lambda plan: plan["pairs"]),
+        "planning": {"max_tokens": planning["max_tokens"]} | _plan(planning),
     }
     if "runs" in found["translation"]:
         rates["synthesis"] = _translation_rates(found["translation"])
     return rates
+
+
+def _plan(planning: Rates) -> dict[str, Any]:
+    """The largest plan in windows of the size that a training takes; any plan where there is none."""
+    plans = [*planning["growth"], *planning.get("windows", ())]
+    in_windows = [plan for plan in plans if plan["window"] == WINDOW]
+    return max(in_windows or plans, key=lambda plan: plan["pairs"])
 
 
 def _results(folder: Path, files: tuple[str, str]) -> Rates:
@@ -97,6 +105,7 @@ def page(rates: Rates, pairs: int, machines: Machines) -> str:
     verify = cache / checksum["gb"] * checksum["cpu_seconds"] / 60 / machines.cores
     tokens, batches = (plan[name] * pairs / plan["pairs"] for name in ("tokens", "batches"))
     shards = max(step["peak_memory_gb"] for step in preparation["steps"])
+    windows = f", in windows of {plan['window']:,}, and takes that for any corpus" if plan["window"] else " at once"
     many = f"--pairs {pairs} --machines {machines.number} --cores {machines.cores}"
     return f"""# {pairs:,} pairs, on paper
 
@@ -114,7 +123,7 @@ admin-nmt benchmark billion-pairs --rates model_cards/benchmark {many}
 **Memory.** A step in shards takes as much for any corpus: measured, at most {shards:.2f} GB with
 {preparation["num_proc"]} processes, all of them together. What grows are the keys among which duplicates are looked
 for, on one machine: {_grown(rates["duplicates"], pairs)}.
-Batches are planned in windows, measured: {plan["peak_mb"]:,.0f} MB for {plan["pairs"]:,} pairs.
+The plan of the batches of {plan["pairs"]:,} pairs took {plan["peak_mb"]:,.0f} MB{windows}.
 
 **Disk.** In a folder that all machines share, {text:,.0f} GB of text, {sizes["text"]:,.0f} bytes a pair as measured,
 and {cache:,.0f} GB of pairs and ids, {sizes["cache"]:,.0f} bytes a pair. Each start of a training verifies their
@@ -122,7 +131,7 @@ checksums: {checksum["gb"]:.2f} GB took {checksum["cpu_seconds"]:.2f} CPU second
 {verify:,.1f} minutes on {machines.cores} cores, if the disk is as fast.
 
 **Training.** An epoch has {tokens:.2e} tokens of both sides in {batches:.2e} batches of {plan["max_tokens"]:,}, with
-{plan["padding"]:.1%} padding.
+{plan["padding"]:.2%} padding.
 """
 
 

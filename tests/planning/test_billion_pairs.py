@@ -45,7 +45,16 @@ def test_each_step_is_its_rate_times_the_pairs(results):
     assert cells(text, "planning batches")[1:4] == ["2,000 in 2.00 CPU s", "1,000", "0.28"]
     assert "300 GB of text, 300 bytes a pair" in page(gather_rates(results), 10**9, Machines(4, 10))
     assert "at most 0.75 GB" in text
-    assert "5.00e+07 tokens" in text and "3.0% padding" in text
+    assert "5.00e+07 tokens" in text and "3.00% padding" in text
+
+
+def test_the_plan_in_windows_is_the_one_that_counts(results):
+    planning = json.loads((results / "planning.json").read_text())
+    planning["windows"] = [PLANS[0] | {"window": window, "peak_mb": window / 1e6} for window in (1 << 20, 1 << 22)]
+    (results / "planning.json").write_text(json.dumps(planning))
+    text = page(gather_rates(results), 10**9, Machines(4, 10))
+    assert cells(text, "planning batches")[1] == "100 in 0.10 CPU s"
+    assert "The plan of the batches of 100 pairs took 4 MB, in windows of 4,194,304" in text
 
 
 def test_more_machines_help_what_they_share_alone(results):
