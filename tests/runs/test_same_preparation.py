@@ -1,6 +1,7 @@
 """Preparation gives what it gave when every text went through Python and the tokenizers library one by one.
 
-preparation_digests.json holds the digests of then; `python tests/runs/test_same_preparation.py` writes those of now there.
+preparation_digests.json holds the digests of then; `python tests/runs/test_same_preparation.py` writes
+those of now there.
 """
 
 import gzip
@@ -22,14 +23,15 @@ from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 DIGESTS = Path(__file__).with_name("preparation_digests.json")
-WORDS = (
-    "the house is small der Hund hat 42 Knochen don't l'été Straße ÜBER naïve 3.14 (and) e\u0301 हिन्दी 中文 😀".split()
-)
+PLAIN = "the house is small der Hund hat 42 Knochen don't l'été Straße ÜBER naïve 3.14 (and) e\u0301 हिन्दी 中文 😀"
+WORDS = PLAIN.split(" ")
 # Spaces of every kind, at both ends and in rows; what looks like a special token; what no printer shows.
 AWKWARD = (
-    "", " ", "  ", "  two  in front", "behind  ", "three   inside", "no\u00a0break \u00a0 mixed\u00a0 end", "tab\t \tab",
+    "", " ", "  ", "  two  in front", "behind  ", "three   inside", "no\u00a0break \u00a0 mixed\u00a0 end",
+    "tab\t \tab",
     "\u3000wide\u3000 ", "a\u2028b\u2029c\x85d\x0be\x0cf", "a\x1c \x1db\x1e \x1f", "carriage\rreturn\r", "nul\x00 \x00",
-    "\ufeffmark \ufeff", "zero\u200bwidth \u200b", "</s> a </s><unk>\u00a0<pad>", "Ġhello Ċ", "1,234.50 ½ ² Ⅷ", "@@ &amp; a@-@b",
+    "\ufeffmark \ufeff", "zero\u200bwidth \u200b", "</s> a </s><unk>\u00a0<pad>", "Ġhello Ċ", "1,234.50 ½ ² Ⅷ",
+    "@@ &amp; a@-@b",
     "\U0010ffff \u180e x", "“quoted” – „so“ …", "👩‍👩‍👧 \ufe0f", "a" * 3000, "ä " * 260, "! " * 40, "    " * 30 + "x",
 )  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
