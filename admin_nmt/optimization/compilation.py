@@ -1,7 +1,7 @@
 """Compiled layers: few graphs, whatever the depth of the model and the shapes of its batches."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ def compiled_layers(model: nn.Module, backend: str | Callable | None = None) -> 
             layer._compiled_call_impl = None
 
 
-def without_compilation() -> torch.compiler.set_stance:
+def without_compilation() -> AbstractContextManager[None]:
     """No layer runs its compiled form in this block: an evaluation's caches would be compiled anew at every length."""
-    return torch.compiler.set_stance("force_eager")
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance

@@ -54,12 +54,17 @@ class FusedRAdam(torch.optim.RAdam):
         beta1, beta2 = group["betas"]
         r, correction = rectification(beta2, update) or 1.0, (1 - beta2**update) ** 0.5
         *tensors, steps = lists
+        by_kind: Any = self._group_tensors_by_device_and_dtype(tensors)  # type: ignore[arg-type]
         torch._foreach_add_(steps, torch.ones(()), alpha=1.0)
-        for (device, _), (kind, _) in self._group_tensors_by_device_and_dtype(tensors).items():
+        for (device, _), (kind, _) in by_kind.items():
+            parameters, gradients, means, squares = kind
             torch._fused_adamw_(
-                *kind,
+                parameters,
+                gradients,
+                means,
+                squares,
                 [],
-                [torch.full((), update, device=device)] * len(kind[0]),
+                [torch.full((), update, device=device)] * len(parameters),
                 lr=group["lr"] * r,
                 beta1=beta1,
                 beta2=beta2,

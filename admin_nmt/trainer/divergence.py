@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..optimization.fused_radam import FusedRAdam
 from .checkpoints import complete_checkpoints
 from .fsdp import ShardingTrainer
 from .hooks import walking_less
@@ -88,8 +89,11 @@ class GuardedTrainer(ShardingTrainer):
         return torch.nn.utils.get_total_norm(gradients)
 
     def refuses_by_itself(self) -> bool:
-        """Whether the optimizer can be told on the device not to make an update."""
-        return self.args.device.type == "cuda" and bool(self.parameters) and self.accelerator.scaler is None
+        """Whether the optimizer can be told on the device not to make an update, as fused ones can."""
+        if self.args.device.type != "cuda" or not self.parameters or self.accelerator.scaler is not None:
+            return False
+        optimizer: Any = self.optimizer.optimizer
+        return isinstance(optimizer, FusedRAdam) or bool(optimizer.defaults.get("fused"))
 
     def check_gradient(self, norm: Tensor) -> None:
         """Stops the run if the gradient that the optimizer is about to use is not finite.
