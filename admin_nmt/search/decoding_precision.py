@@ -39,7 +39,7 @@ def set_precision(models: Sequence[PreTrainedModel], dtype: str | torch.dtype | 
     """Have models translate in a precision; says in which.
 
     On a CPU, float32 and bfloat16 are those of the products alone, and freed memory is kept by this process from then
-    on. On another device, and in float16, a model is moved to the dtype as a whole.
+    on. On another device, in float16, and where oneDNN has no such product, a model is moved to the dtype as a whole.
 
     Args:
         dtype: None chooses it by [`products_dtype`] for float32 weights on a CPU, else leaves the weights' own.
@@ -47,10 +47,10 @@ def set_precision(models: Sequence[PreTrainedModel], dtype: str | torch.dtype | 
     said = []
     for model in models:
         wanted = None if dtype is None else named_dtype(dtype)
-        is_plain = model.device.type == "cpu" and model.dtype == torch.float32 and can_pack_products()
-        if is_plain and wanted in (None, torch.float32, torch.bfloat16):
+        products = wanted or products_dtype(model.config.d_model)
+        is_plain = model.device.type == "cpu" and model.dtype == torch.float32
+        if is_plain and products != torch.float16 and can_pack_products(products):
             keep_freed_memory()
-            products = wanted or products_dtype(model.config.d_model)
             pack_products(model, products)
             said.append("float32" if products == torch.float32 else "float32 with products of bfloat16")
         else:

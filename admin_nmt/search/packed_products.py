@@ -70,15 +70,15 @@ def pack_products(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 @cache
-def can_pack_products() -> bool:
-    """Whether this build of PyTorch has oneDNN's products; they are those that its compiler makes of linear layers."""
+def can_pack_products(dtype: torch.dtype = torch.float32) -> bool:
+    """Whether oneDNN computes products of a dtype here; PyTorch's compiler makes the same calls of linear layers."""
     if not torch.backends.mkldnn.is_available():
         return False
-    layer = PackedProduct(nn.Linear(2, 2), torch.float32)
+    layer = PackedProduct(nn.Linear(2, 2), dtype)
     try:
         with torch.no_grad():
             _, weight, bias = layer._pack()
-            torch.ops.mkldnn._linear_pointwise(torch.ones(1, 2), weight, bias, "none", [], "")
+            torch.ops.mkldnn._linear_pointwise(torch.ones(1, 2, dtype=dtype), weight, bias, "none", [], "")
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return False
     return True

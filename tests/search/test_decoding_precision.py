@@ -7,7 +7,7 @@ from admin_nmt.search import decoding_precision
 from admin_nmt.search.decoding_precision import products_dtype, set_precision
 from admin_nmt.search.packed_products import can_pack_products
 
-needs_onednn = pytest.mark.skipif(not can_pack_products(), reason="this build of PyTorch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not can_pack_products(torch.bfloat16), reason="needs oneDNN's products of bfloat16")
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_what_is_named_wins(tiny_model, monkeypatch):
 
 
 def test_without_onednn_a_named_precision_is_that_of_the_weights(tiny_model, monkeypatch):
-    monkeypatch.setattr(decoding_precision, "can_pack_products", lambda: False)
+    monkeypatch.setattr(decoding_precision, "can_pack_products", lambda dtype: False)
     model = tiny_model()
     assert set_precision([model], None) == "float32"
     assert set_precision([model], "bfloat16") == "bfloat16" == str(model.dtype).removeprefix("torch.")

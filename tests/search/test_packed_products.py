@@ -41,6 +41,8 @@ def test_float32_is_exact_to_rounding(layer, x):
 
 @torch.no_grad()
 def test_bfloat16_rounds_its_factors_and_gives_float32(layer, x):
+    if not can_pack_products(torch.bfloat16):
+        pytest.skip("oneDNN has no products of bfloat16 here")
     layer.forward = PackedProduct(layer, torch.bfloat16)
     found, exact = layer(x), plain(layer, x)
     assert found.dtype == torch.float32
