@@ -51,9 +51,9 @@ def planning_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[list[list[str]], l
     base, table = reference(rows), []
     for row in rows:
         share = row["pairs"] / base["pairs"]
-        speed, held = (base[key] * share / row[key] if row[key] else math.nan for key in ("seconds", "peak_mb"))
-        table.append([f"{row['pairs']:,}", f"{speed:.2f}", f"{row['seconds']:.2f}", f"{1 / held:.2f}"])
-        table[-1].append(f"{row['peak_mb']:,.0f}")
+        speed = f"{base['seconds'] * share / row['seconds']:.2f}" if row["seconds"] else "–"
+        held = f"{row['peak_mb'] / base['peak_mb'] / share:.2f}" if base["peak_mb"] else "–"
+        table.append([f"{row['pairs']:,}", speed, f"{row['seconds']:.2f}", held, f"{row['peak_mb']:,.0f}"])
     count = f"{base['pairs']:,}"
     head = [
         "pairs",
