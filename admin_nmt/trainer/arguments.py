@@ -196,7 +196,7 @@ def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.O
     """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.optimizer == "radam":
-        kind = FusedRAdam if args.device.type == "cuda" else torch.optim.RAdam
+        kind = FusedRAdam if args.device.type in ("cpu", "cuda") else torch.optim.RAdam  # the kernel of AdamW's devices
         return kind, common | {"decoupled_weight_decay": True, "foreach": True}
     # A fused optimizer skips an overflow by itself; accelerate takes that update for made, and the schedule goes on.
     return torch.optim.AdamW, common | {"fused": args.device.type in ("cpu", "cuda") and not args.fp16}

@@ -147,8 +147,8 @@ def test_the_norm_is_not_waited_for(new_trainer, as_on_a_gpu):
         trainer.check_pending_norm()
 
 
-def test_radam_is_fused_on_a_gpu(new_trainer, monkeypatch):
+@pytest.mark.parametrize(("device", "kind"), [("cpu", FusedRAdam), ("cuda", FusedRAdam), ("mps", torch.optim.RAdam)])
+def test_radam_is_fused_where_there_is_a_kernel(new_trainer, monkeypatch, device, kind):
     args = new_trainer().args
-    assert arguments_module.optimizer_settings(args)[0] is torch.optim.RAdam
-    monkeypatch.setattr(AdminTrainingArguments, "device", torch.device("cuda"))
-    assert arguments_module.optimizer_settings(args)[0] is FusedRAdam
+    monkeypatch.setattr(AdminTrainingArguments, "device", torch.device(device))
+    assert arguments_module.optimizer_settings(args)[0] is kind
