@@ -1,6 +1,6 @@
 """Training in bfloat16 with float32 master weights, without autocast's casts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +25,13 @@ class MasterWeights:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.masters = list(model.parameters())
+        self.masters: list[Tensor] = list(model.parameters())
         for name, parameter in model.named_parameters():
             if parameter.dtype != torch.float32:
                 raise ValueError(f"master_weights: {name} is {parameter.dtype}; load the model with dtype float32")
-        self.copies = [nn.Parameter(p.detach().bfloat16(), requires_grad=p.requires_grad) for p in self.masters]
+        self.copies: list[Tensor] = [
+            nn.Parameter(p.detach().bfloat16(), requires_grad=p.requires_grad) for p in self.masters
+        ]
         copy_of = dict(zip(self.masters, self.copies, strict=True))
         self.places = [
             (module, name, parameter, copy_of[parameter])
@@ -98,6 +100,6 @@ class MasterWeights:
             torch._foreach_copy_(given, found)
 
 
-def norm_in_float32(gradients: Sequence[Tensor]) -> Tensor:
+def norm_in_float32(gradients: list[Tensor]) -> Tensor:
     """The norm of all entries, which a list of kernels sums in float32, whatever the type of the gradients."""
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2, torch.float32)))
