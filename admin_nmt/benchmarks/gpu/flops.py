@@ -20,12 +20,8 @@ PEAKS = {
     "RTX 4090": 165.2,
     "RTX 3090": 71.0,
 }
-OF_BFLOAT16 = {
-    "bf16": 1.0,
-    "master_weights": 1.0,
-    "fp16": 1.0,
-    "tf32": 0.5,
-}  # the same sheets; float32 runs on other units
+# The same sheets; float32 runs on other units.
+OF_BFLOAT16 = {"bf16": 1.0, "master_weights": 1.0, "fp16": 1.0, "tf32": 0.5}
 
 
 def peak_flops(device: str, precision: str) -> float | None:
