@@ -167,8 +167,8 @@ def length_of_an_epoch(args: AdminTrainingArguments, epoch: Survey) -> str:
 def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     """What the tensors of a process will take at most, or why that is not predicted."""
     args, config = copy.copy(trainer.args), trainer.model.config
-    if args.adversarial_weight or (args.activation_checkpointing_kwargs or {}).get("offload"):
-        return "predicted memory: none for adversarial training or offloaded activations"
+    if args.adversarial_weight or args.master_weights or (args.activation_checkpointing_kwargs or {}).get("offload"):
+        return "predicted memory: none for adversarial training, master weights or offloaded activations"
     automatic = args.activation_checkpointing == "auto"
     if automatic:
         args.activation_checkpointing = False

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..optimization.compilation import compiled_layers, without_compilation
+from ..optimization.master_weights import MasterWeights
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
 from .allocator import keep_freed_memory, leave_out_cudnn_attention
@@ -79,8 +80,8 @@ class AdminTrainer(GuardedTrainer):
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
-        ValueError: one process has several GPUs, a dataset is a stream, or `label_smoothing_factor` is set beside the
-            model's own.
+        ValueError: one process has several GPUs, a dataset is a stream, `label_smoothing_factor` is set beside the
+            model's own, or `master_weights` under FSDP or DeepSpeed.
             By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
             would here.
         DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
@@ -114,6 +115,8 @@ class AdminTrainer(GuardedTrainer):
                 f"one process has {args.n_gpu} GPUs; start one process a GPU: accelerate launch --num_processes "
                 f"{args.n_gpu} SCRIPT, or show it a single one with CUDA_VISIBLE_DEVICES=0"
             )
+        if args.master_weights and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise ValueError("master_weights: cannot train under FSDP or DeepSpeed; start with DDP, or leave it out")
         self.target_tokenizer = target_tokenizer or processing_class
         # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
@@ -128,6 +131,7 @@ class AdminTrainer(GuardedTrainer):
         self.add_callback(BestInFolder())
         self.add_callback(PrecisionRecord())
         self.choose_attention()
+        self.masters: MasterWeights | None = None
         self.resumed_from: Path | None = None
         self.start_anew()
 
@@ -229,6 +233,24 @@ class AdminTrainer(GuardedTrainer):
         if self.args.compile_layers:
             self.while_training.enter_context(compiled_layers(self.model))
 
+        if self.args.master_weights:
+            self.masters = MasterWeights(self.model)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """As the Trainer's; then the modules take bfloat16 copies of its parameters, before DDP sees them."""
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.masters is not None:
+            self.while_training.enter_context(self.masters.training(optimizer))
+        return optimizer
+
+    def float32_weights(self) -> AbstractContextManager[None]:
+        return super().float32_weights() if self.masters is None else self.masters.in_float32()
+
+    @contextmanager
+    def whole_model(self) -> Iterator[None]:
+        with self.float32_weights(), super().whole_model():
+            yield
+
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's; what is minimised, where `compute_objective` is not given, is the validation NLL.
 
@@ -247,7 +269,8 @@ class AdminTrainer(GuardedTrainer):
 
     def is_predicted(self) -> bool:
         """Whether the memory of this run can be predicted, and is that of a GPU."""
-        known = isinstance(self.model.config, AdminConfig) and not self.args.adversarial_weight
+        args = self.args
+        known = isinstance(self.model.config, AdminConfig) and not (args.adversarial_weight or args.master_weights)
         return known and self.args.device.type == "cuda"
 
     def what_is_predicted(self) -> tuple[Any, ...]:
@@ -416,7 +439,8 @@ class AdminTrainer(GuardedTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model with its tokenizers, also the target's if there are two."""
-        super().save_model(output_dir, _internal_call)
+        with self.float32_weights():
+            super().save_model(output_dir, _internal_call)
         folder = str(output_dir or self.args.output_dir)
         if self.args.should_save:
             open_to_readers(folder)

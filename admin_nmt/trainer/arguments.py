@@ -12,6 +12,7 @@ from transformers.utils.import_utils import enable_tf32
 
 from ..hardware.precision import bfloat16_pays
 from ..optimization.fused_radam import FusedRAdam
+from ..optimization.master_weights import MOST_ACCUMULATED
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
@@ -73,6 +74,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             "neither bf16 nor fp16 is set."
         },
     )
+    master_weights: bool = field(
+        default=False,
+        metadata={
+            "help": "Parameters, gradients and residual stream in bfloat16, for GPUs; master copies and moments, "
+            "checkpoints and evaluations in float32."
+        },
+    )
     learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
     lr_scheduler_type: SchedulerType | str = field(
         default="inverse_sqrt", metadata={"help": "Any schedule of transformers."}
@@ -117,11 +125,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         )
 
     def __post_init__(self) -> None:
+        if self.master_weights:
+            self.prepare_master_weights()
         super().__post_init__()
         if self.tf32 is None and not (self.bf16 or self.fp16) and is_torch_tf32_available():
             self.tf32 = True
             enable_tf32(True)
-        if self.bf16 and self.device.type == "cpu":
+        if self.master_weights or (self.bf16 and self.device.type == "cpu"):
             self.mixed_precision = "no"  # for accelerate, as the trainer does it: evaluations stay in float32
         if isinstance(self.activation_checkpointing, str) and self.activation_checkpointing != "auto":
             raise ValueError(f"activation_checkpointing is {self.activation_checkpointing!r}; give true, false or auto")
@@ -145,6 +155,22 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
                 "activation_checkpointing_kwargs has offload, which needs a newer transformers; leave it out, "
                 "or pip install 'transformers>=5.23'"
             )
+
+    def prepare_master_weights(self) -> None:
+        """Leaves `bf16`, which is autocast, out.
+
+        Raises:
+            ValueError: other arguments do not go with `master_weights`.
+        """
+        for name in ("fp16", "adversarial_weight", "deepspeed", "fsdp"):
+            if getattr(self, name):
+                raise ValueError(f"master_weights and {name} are both set; leave out one of them")
+        if self.gradient_accumulation_steps > MOST_ACCUMULATED:
+            raise ValueError(
+                f"gradient_accumulation_steps is {self.gradient_accumulation_steps}, but master_weights adds "
+                f"gradients up in bfloat16, at most {MOST_ACCUMULATED}; make max_tokens larger"
+            )
+        self.bf16 = False
 
     @property
     def device(self) -> torch.device:
@@ -174,6 +200,8 @@ def precision(args: AdminTrainingArguments, config: PreTrainedConfig) -> str:
     """In which products of matrices are computed."""
     if args.fp16:
         return "float16"
+    if args.master_weights:
+        return "bfloat16 with float32 master weights"
     if computes_in_bfloat16(args, config):
         return "bfloat16"
     return "tf32" if args.tf32 else "float32"

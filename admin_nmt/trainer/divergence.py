@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..optimization.fused_radam import FusedRAdam
+from ..optimization.master_weights import norm_in_float32
 from .checkpoints import complete_checkpoints
 from .fsdp import ShardingTrainer
 from .hooks import walking_less
@@ -86,7 +87,8 @@ class GuardedTrainer(ShardingTrainer):
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not gradients or self.accelerator.scaler is not None:
             return None
-        return torch.nn.utils.get_total_norm(gradients)
+        is_rounded = gradients[0].dtype == torch.bfloat16
+        return (norm_in_float32 if is_rounded else torch.nn.utils.get_total_norm)(gradients)
 
     def refuses_by_itself(self) -> bool:
         """Whether the optimizer can be told on the device not to make an update, as fused ones can."""

@@ -156,7 +156,8 @@ class TrainerHooks(Seq2SeqTrainer):
         if self.is_fsdp_enabled:
             self.load_sharded_weights(resume_from_checkpoint)
         else:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            with self.float32_weights():
+                super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """The Trainer calls tied weights missing, which a file holds under one of their names."""
@@ -178,7 +179,12 @@ class TrainerHooks(Seq2SeqTrainer):
         if self.is_fsdp_enabled:
             self.load_sharded_weights(str(best))
         else:
-            super()._load_best_model()
+            with self.float32_weights():
+                super()._load_best_model()
+
+    def float32_weights(self) -> AbstractContextManager[None]:
+        """Open while a file's weights take the place of the model's, or the model's are written to one."""
+        return nullcontext()
 
     def save_sharded_state(self, folder: str) -> None:
         """Writes the state of optimizer and schedule to a checkpoint; called by every process under FSDP."""

@@ -123,12 +123,15 @@ def predict_memory(
         attention: the implementation, such as "sdpa" or "eager"; by default the one that transformers chooses.
 
     Raises:
-        ValueError: the arguments ask for what is not predicted: offloaded activations, adversarial training.
+        ValueError: the arguments ask for what is not predicted: offloaded activations, adversarial training,
+            master weights.
     """
     if args.adversarial_weight:
         raise ValueError(
             f"adversarial_weight is {args.adversarial_weight}; the memory of its passes is not predicted, leave it out"
         )
+    if args.master_weights:
+        raise ValueError("master_weights is set; the memory of its copies is not predicted, leave it out")
     with FakeTensorMode(), LiveStorages() as memory:
         model = AdminForConditionalGeneration._from_config(copy.deepcopy(config), attn_implementation=attention).train()
         checkpoint_as_trainer(model, args)

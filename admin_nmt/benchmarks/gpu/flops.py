@@ -20,7 +20,8 @@ PEAKS = {
     "RTX 4090": 165.2,
     "RTX 3090": 71.0,
 }
-OF_BFLOAT16 = {"bf16": 1.0, "fp16": 1.0, "tf32": 0.5}  # the same sheets; float32 runs on other units
+# The same sheets; float32 runs on other units.
+OF_BFLOAT16 = {"bf16": 1.0, "master_weights": 1.0, "fp16": 1.0, "tf32": 0.5}
 
 
 def peak_flops(device: str, precision: str) -> float | None:
@@ -28,7 +29,7 @@ def peak_flops(device: str, precision: str) -> float | None:
 
     Args:
         device: as `torch.cuda.get_device_name` gives it, such as "NVIDIA H100 80GB HBM3".
-        precision: "bf16", "fp16", "tf32" or "float32".
+        precision: "bf16", "master_weights", "fp16", "tf32" or "float32".
     """
     words = f" {device} ".replace("-", " ")
     peak = next((peak for name, peak in PEAKS.items() if f" {name} " in words), None)

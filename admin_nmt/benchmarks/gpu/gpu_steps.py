@@ -23,6 +23,7 @@ def all_steps() -> list[Step]:
         Step("tests", "checks:run_gpu_tests", estimate=120, limit=300),
         *(update_step(name, fields) for name, fields in cases.items() if not fields.get("compiled")),
         Step("profile-60-12-4k", "update_speed:profile_update", profiled(), estimate=30, limit=120),
+        Step("profile-60-12-4k-master-weights", "update_speed:profile_update", profiled("master_weights"), 30, 120),
         Step("attention-4k", "attention_speed:measure_attention", {"max_tokens": 4096}, estimate=60, limit=240),
         *searches(),
         *trainings(),
@@ -41,7 +42,7 @@ def predictions(cases: dict[str, dict[str, Any]]) -> Iterator[Step]:
 
 def predicted(fields: dict[str, Any]) -> bool:
     """Whether the prediction of memory knows what a case changes."""
-    return not NOT_PREDICTED & fields.keys() and fields.get("precision") != "tf32"
+    return not NOT_PREDICTED & fields.keys() and fields.get("precision") not in ("tf32", "master_weights")
 
 
 def update_cases() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -59,6 +60,9 @@ def update_cases() -> Iterator[tuple[str, dict[str, Any]]]:
     for precision in ("float32", "tf32"):
         for depth in (small, deep):
             yield f"{case_name(depth, 4096)}-{precision}", depth | {"precision": precision}
+    for depth in depths:
+        yield f"{case_name(depth, 4096)}-master-weights", depth | {"precision": "master_weights"}
+    yield "60-12-16k-master-weights", deep | {"precision": "master_weights", "max_tokens": 16384}
     yield "60-12-4k-cudnn", deep | {"cudnn": True}
     yield "60-12-16k-cudnn", deep | {"cudnn": True, "max_tokens": 16384}
     yield "60-12-4k-eager", deep | {"attention": "eager"}
@@ -92,9 +96,9 @@ def update_step(name: str, fields: dict[str, Any]) -> Step:
     return Step(f"updates-{name}", "update_speed:measure_updates", fields, *seconds)
 
 
-def profiled() -> dict[str, Any]:
+def profiled(precision: str = "bf16") -> dict[str, Any]:
     """60-12 at 4k tokens, a few updates."""
-    return {"encoder_layers": 60, "decoder_layers": 12, "batches": 5}
+    return {"encoder_layers": 60, "decoder_layers": 12, "batches": 5, "precision": precision}
 
 
 def searches() -> Iterator[Step]:

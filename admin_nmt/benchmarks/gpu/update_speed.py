@@ -38,7 +38,8 @@ class UpdateCase:
     Args:
         encoder_layers, decoder_layers: depth.
         max_tokens: token budget of a batch.
-        precision: "bf16" or "fp16" under autocast, "float32", or "tf32", which are float32 with shorter products.
+        precision: "bf16" or "fp16" under autocast, "master_weights" in bfloat16 without it, "float32", or "tf32",
+            which are float32 with shorter products.
         checkpointing: keep the activations of no layer but the first of so many; 0 keeps all.
         compiled: torch.compile of the whole model, loss included.
         compile_layers: of the layers alone, one graph a kind.
@@ -80,6 +81,7 @@ def case_recipe(setup: Setup, case: UpdateCase, **others: Any) -> Recipe:
         "training.max_tokens": budget(setup, case),
         "training.bf16": case.precision == "bf16",
         "training.fp16": case.precision == "fp16",
+        "training.master_weights": case.precision == "master_weights",
         "training.activation_checkpointing": case.checkpointing > 0,
         "training.dataloader_num_workers": case.workers,
         "training.dataloader_persistent_workers": case.workers > 0,
