@@ -172,12 +172,14 @@ def translate(
     quiet()
     folders = [local_folder(model) for model in models]
     engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
-    if dtype is not None or sampling:  # what is drawn is the same on every machine
-        engine["dtype"] = dtype or "float32"
+    if dtype is not None:
+        engine["dtype"] = dtype
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
-    load = partial(load_translator, folders, language, writing, progress, max_tokens=max_tokens, **search, **engine)
+    drawing = {"dtype": dtype or "float32"} if sampling else {}  # what is drawn is the same on every machine
+    options = {"max_tokens": max_tokens, **search, **engine, **drawing}
+    load = partial(load_translator, folders, language, writing, progress, **options)
     unusual = Unusual()
     with ExitStack() as stack:
         if output is not None:

@@ -34,7 +34,7 @@ class FusedRAdam(torch.optim.RAdam):
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> Any:
         """As torch's."""
-        groups = [(group, self.tensors_of(group)) for group in self.param_groups]
+        groups = [(group, self.tensors_of(group)) for group in self.param_groups if group["params"]]
         updates = {float(step) + 1 for _, lists in groups for step in lists[-1]}
         if closure is None and len(updates) == 1 and all(is_fused(*group, *updates) for group in groups):
             for group, lists in groups:

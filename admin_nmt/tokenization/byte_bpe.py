@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
@@ -23,7 +22,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from ..console.terminal import progress_bar
 from ..user_errors import refusing_code
-from .word_cutting import cut, parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
@@ -56,16 +57,20 @@ def train_tokenizer(
     Raises:
         ValueError: vocab_size has no room for the 256 bytes, the special tokens and the tags.
     """
+    import pyarrow as pa
+
     lines = iter(progress_bar(texts, desc="vocabulary", unit="line", unit_scale=True))
     columns = (pa.array(some, pa.string()) for some in iter(lambda: list(islice(lines, COUNTED)), []))
     return train_on_counts(count_parts(columns), vocab_size, max_length, tags)
 
 
-def count_parts(columns: Iterable[pa.Array]) -> Counter[str]:
+def count_parts(columns: Iterable["pa.Array"]) -> Counter[str]:
     """How often the stretches of texts occur within which byte-level BPE merges, in its letters for bytes.
 
     Those of one byte are left out, as there is nothing to merge. Counts of several texts may be added.
     """
+    from .word_cutting import cut, parts  # loads pyarrow, which translating never needs
+
     words: Counter[str] = Counter()
     for texts in columns:
         codes, _, known = cut(texts)

@@ -203,7 +203,8 @@ def test_what_is_printed_is_valid_json(model, sides, tmp_path, monkeypatch):
     monkeypatch.setattr("admin_nmt.trainer.evaluation.evaluate_translator", lambda *_, **__: ([], scores))
     files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
     printed = invoke("evaluate", model, *files, "--language", "de").stdout
-    assert json.loads(printed, parse_constant=pytest.fail) == {"bleu": None, "nll": None, "sentences": 7}
+    found = json.loads(printed, parse_constant=pytest.fail)
+    assert found == {"bleu": None, "nll": None, "sentences": 7, "precision": "float32"}
 
 
 def test_a_perplexity_beyond_all_numbers_is_one(model, sides, tmp_path, monkeypatch):
