@@ -26,6 +26,7 @@ from admin_nmt.benchmarks.machine.machine_parts import PARTS, Plan
 from admin_nmt.benchmarks.machine.page_section import spread
 from admin_nmt.benchmarks.machine.part_runner import Case, Part, Session, read_results
 from admin_nmt.cli.app import app
+from admin_nmt.model import dlcl
 
 CPU = {"name": "AMD EPYC", "flags": ["avx2", "avx512_bf16"], "used": "AVX512", "fast_bfloat16": True}
 CPU |= {"cores": 2, "threads": 2}
@@ -55,6 +56,7 @@ def measured(tmp_path_factory) -> Path:
         patch.delenv("ADMIN_NMT_SHARED", raising=False)
         for module in (training_speed, translation_speed, parts, growth):
             patch.setattr(module, "alone", here)
+        patch.setattr(dlcl, "_sum_in_one_buffer", dlcl._sum_in_one_buffer)  # `parts` replaces it, in its own process
         patch.setattr(data_preparation, "measure", lambda args: PREPARED)
         patch.setattr(planning_growth, "measure", lambda args: {"growth": PLANNED})
         patch.setattr(start_time, "launch", lambda arguments: dict.fromkeys(TIMES, float(len(arguments))))
