@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Batches of an update: a sum in bfloat16 of so many random gradients is off by 0.5 %, of one by 0.2 %, and from 256 equal
-# ones on it no longer grows.
+# Batches of an update: a sum in bfloat16 of so many random gradients is off by 0.5 %, of one by 0.2 %; from 256
+# equal ones on it no longer grows.
 MOST_ACCUMULATED = 16
 
 
