@@ -115,7 +115,7 @@ times the number of pairs: core hours = {pairs:.0e} × CPU seconds ÷ pairs meas
 the network are left out.
 
 ```bash
-admin-nmt benchmark billion-pairs --rates model_cards/benchmark {many}
+admin-nmt benchmark billion-pairs --rates model_cards/benchmark/MACHINE {many}
 ```
 
 {_table(_rows(rates, pairs, machines))}
