@@ -42,9 +42,9 @@ CACHE = Path(constants.HF_HOME) / "admin_nmt" / "ctranslate2"
 STOCK_TYPES = ("marian", "pegasus")
 # Arguments of `search_ids` without a counterpart here, and what a user calls them.
 REFUSED = {"sampling": "sampling", "prefixes": "target prefix", "processors": "forbidden text"}
-# d_model from which the threads share a batch; with narrower models they mostly wait for each other. At 128 (4-4 layers,
-# beam 5, two threads) a batch on each was 1.4 times as fast in float32 and 1.55 times in int8. Where between it turns
-# was not measured.
+# d_model from which the threads share a batch; with narrower models they mostly wait for each other. At 128 (4-4
+# layers, beam 5, two threads) a batch on each was 1.4 times as fast in float32 and 1.55 times in int8. Where between it
+# turns was not measured.
 WIDE = 512
 NO_PENALTY = 1e-9  # length to this power is 1 in float32, but with 0 CTranslate2 would stop by another rule
 
