@@ -9,6 +9,7 @@ from .options import check_finite, quiet
 
 DepthPart = Literal["steps", "gradients"]
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
+By = Literal["updates", "tokens", "hours"]
 
 
 def compare(
@@ -77,6 +78,7 @@ def plot(
         list[Path] | None, typer.Argument(metavar="FOLDER", help="Runs or models, or the JSON of speed.")
     ] = None,
     title: Annotated[str, typer.Option(help="Of curves and depth.")] = "",
+    by: Annotated[By, typer.Option(help="curves: what stands on the x axis.")] = "updates",
     measure: Annotated[
         bool, typer.Option("--measure", help="speed: measure now, on models of random weights.")
     ] = False,
@@ -91,6 +93,7 @@ def plot(
 
     \b
     admin-nmt plot curves runs/a runs/b --output curves.png
+    admin-nmt plot curves runs/a runs/b --by hours --output hours.png
     admin-nmt plot depth runs/grids/x/* --output depth.png
     admin-nmt plot dlcl runs/dlcl/final --output weights.png
     admin-nmt plot omega runs/a/final runs/b/final --output omega.png
@@ -101,7 +104,7 @@ def plot(
     from ..reports.plots import draw, draw_speed
 
     if figure != "speed":
-        raise typer.Exit(0 if draw(figure, inputs or [], output, title) else 1)
+        raise typer.Exit(0 if draw(figure, inputs or [], output, title, by) else 1)
 
     from ..benchmarks.generation_speed import SpeedTest
     from ..benchmarks.generation_speed import measure as measure_speed

@@ -14,6 +14,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from .x_axis import LABELS, By, History, positions
+
 # Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
@@ -22,7 +24,6 @@ CROSS = "×: diverged or not finite"
 DODGE = 0.03  # between models of one depth, whose marks would hide each other
 ROW = 0.2  # inches of a line of the legend
 HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
-History = Sequence[Mapping[str, Any]]
 Results = Mapping[str, Any]
 Shape = tuple[int, int]  # layers of the encoder and of the decoder
 
@@ -33,10 +34,10 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index % len(STYLES)], "linewidth": width}
 
 
-def series(history: History, name: str) -> tuple[list[int], list[float]]:
-    """The updates at which `name` was logged, and its values; NaN for null, as JSON has no NaN."""
-    rows = [row for row in history if name in row]
-    return [row["step"] for row in rows], [math.nan if row[name] is None else row[name] for row in rows]
+def series(history: History, name: str, by: By = "updates") -> tuple[list[float], list[float]]:
+    """Where on the x axis `name` was logged, and its values; NaN for null, as JSON has no NaN."""
+    rows, place = [row for row in history if name in row], positions(history, by)
+    return [place(row["step"]) for row in rows], [math.nan if row[name] is None else row[name] for row in rows]
 
 
 def literal(text: str) -> str:
@@ -69,7 +70,7 @@ def plot_curve(history: History, path: Path) -> None:
         right.set(ylabel="validation BLEU (dashed)", ylim=(0, 100))
     axes.grid(alpha=0.3)
     if axes.lines:
-        axes.legend(loc="upper right", title="×: not finite" if crosses else None)
+        legend_above(figure, axes, "×: not finite" if crosses else "")
     save(figure, path)
 
 
@@ -81,7 +82,7 @@ def mark_end(axes: Axes, steps: Sequence[float], values: Sequence[float], colour
 
 
 def mark_breaks(
-    axes: Axes, steps: Sequence[int], values: Sequence[float], colour: str, diverged_at: int | None = None
+    axes: Axes, steps: Sequence[float], values: Sequence[float], colour: str, diverged_at: float | None = None
 ) -> bool:
     """Crosses at the last finite value before each gap of values that are not, and before a run diverged.
 
@@ -91,7 +92,7 @@ def mark_breaks(
         Whether there is any cross.
     """
     first = steps[0] if steps else diverged_at or 0
-    last: tuple[int, float | None] = (first, None)
+    last: tuple[float, float | None] = (first, None)
     places = []
     for step, value in zip(steps, values, strict=True):
         if math.isfinite(value):
@@ -120,34 +121,38 @@ def dots(values: Sequence[float]) -> dict[str, Any]:
     return {"marker": ".", "markevery": alone} if alone else {}
 
 
-def diverged_at(run: Results) -> int | None:
-    """The update at which a run diverged."""
-    return run["diverged"]["update"] if run["status"] == "diverged" else None
+def diverged_at(run: Results, by: By) -> float | None:
+    """Where on the x axis a run diverged."""
+    return positions(run["history"], by)(run["diverged"]["update"]) if run["status"] == "diverged" else None
 
 
 def plot_systems(
-    systems: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None
+    systems: Mapping[str, Sequence[Results]], title: str, path: Path, unigram: float | None = None, by: By = "updates"
 ) -> None:
     """Training and validation NLL by system: the mean over the seeds, the area from the lowest to the highest seed.
 
     Args:
         systems: the results.json of every seed of each system.
         unigram: validation NLL of a model of frequencies alone, drawn as a level.
+        by: what stands on the x axis.
+
+    Raises:
+        ValueError: as for `positions`.
     """
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
     crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (system, runs) in enumerate(systems.items()):
             style = line_style(index)
-            points = band([run["history"] for run in runs], name)
+            points = band([run["history"] for run in runs], name, by)
             steps, low, middle, high = list(zip(*points, strict=True)) or ([], [], [], [])
             axes.plot(steps, middle, label=labelled(system, runs), **style, **dots(middle))
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
             for run in runs:
-                crosses |= mark_breaks(axes, *series(run["history"], name), style["color"], diverged_at(run))
+                crosses |= mark_breaks(axes, *series(run["history"], name, by), style["color"], diverged_at(run, by))
         if unigram is not None:
             axes.axhline(unigram, color="grey", linewidth=1, linestyle=":", label="word frequencies alone")
-        axes.set(xlabel="updates", title=label)
+        axes.set(xlabel=LABELS[by], title=label)
         axes.grid(alpha=0.3)
     panels[0].set(ylabel="NLL (nats per token)")
     legend_above(figure, panels[1], literal(title) + (f" ({CROSS})" if crosses else ""))
@@ -165,12 +170,19 @@ def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
         legend.remove()
 
 
-def band(histories: Sequence[History], name: str) -> Iterator[tuple[int, float, float, float]]:
-    """Update, lowest, mean and highest finite value of the runs that got there; NaN where none is finite."""
-    points = [point for history in histories for point in zip(*series(history, name), strict=True)]
-    for step, group in groupby(sorted(points, key=itemgetter(0)), key=itemgetter(0)):
-        values = [value for _, value in group if math.isfinite(value)] or [math.nan]
-        yield step, min(values), mean(values), max(values)
+def band(histories: Sequence[History], name: str, by: By) -> Iterator[tuple[float, float, float, float]]:
+    """Of each update: its mean place on the x axis, and the lowest, mean and highest finite value of the runs that got
+    there; NaN where none is finite.
+    """
+    points = [
+        point
+        for history in histories
+        for point in zip(*series(history, name), series(history, name, by)[0], strict=True)
+    ]
+    for _, same in groupby(sorted(points, key=itemgetter(0)), key=itemgetter(0)):
+        group = list(same)
+        values = [value for _, value, _ in group if math.isfinite(value)] or [math.nan]
+        yield mean(place for _, _, place in group), min(values), mean(values), max(values)
 
 
 def perplexity(nll: float) -> float:
@@ -178,17 +190,17 @@ def perplexity(nll: float) -> float:
     return math.exp(nll) if nll <= HIGHEST else math.nan
 
 
-def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path) -> None:
+def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path, by: By = "updates") -> None:
     """Training and validation perplexity of several runs, as in figure 2 of Very Deep Transformers."""
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
     crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (run, results) in enumerate(runs.items()):
-            steps, values = series(results["history"], name)
+            steps, values = series(results["history"], name, by)
             style, perplexities = line_style(index), [perplexity(value) for value in values]
             axes.plot(steps, perplexities, label=labelled(run, [results]), **style, **dots(perplexities))
-            crosses |= mark_breaks(axes, steps, perplexities, style["color"], diverged_at(results))
-        axes.set(xlabel="updates", title=label, yscale="log")
+            crosses |= mark_breaks(axes, steps, perplexities, style["color"], diverged_at(results, by))
+        axes.set(xlabel=LABELS[by], title=label, yscale="log")
         axes.grid(alpha=0.3, which="both")
     panels[0].set(ylabel="perplexity")
     explained = f"{CROSS}, or above $e^{{{HIGHEST:g}}}$" if crosses else ""

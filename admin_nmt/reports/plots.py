@@ -10,6 +10,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..figures.curves import plot_depths, plot_perplexity
 from ..figures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from ..figures.x_axis import By, has_speeds
 from ..files import json_text
 from ..folders.model_folder import load_model
 from ..runs.results import FILE, load_results
@@ -47,6 +48,14 @@ def results(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder}: there is no such folder")
     values = load_results(folder)
     check(folder / FILE, values, RESULTS)
+    return values
+
+
+def results_with_speeds(folder: Path) -> dict[str, Any]:
+    """results.json of a run whose curve can be drawn by target tokens and by hours."""
+    values = results(folder)
+    if not has_speeds(values["history"]):
+        raise ValueError(f"{folder / FILE}: logged no target tokens and speeds; draw its curve by updates")
     return values
 
 
@@ -105,21 +114,21 @@ def line(results: Mapping[str, Any]) -> str:
     return ", ".join([model["variant"], *(f"{k}={config[k]}" for k, v in DEFAULTS.items() if config.get(k, v) != v)])
 
 
-Draw = Callable[[Mapping[str, Any], str, Path], None]
+Draw = Callable[[Mapping[str, Any], str, Path, By], None]
 FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
     "curves": (results, plot_perplexity),
     "depth": (
         lambda folder: flat(run := results(folder)) | {"line": line(run)},
-        lambda rows, title, path: plot_depths([*rows.values()], title, path),
+        lambda rows, title, path, by: plot_depths([*rows.values()], title, path),
     ),
-    "dlcl": (load, lambda models, title, path: plot_history_weights(next(iter(models.values())), path)),
-    "omega": (load_with_omega, lambda models, title, path: plot_omega(models, path)),
-    "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path: plot_sizes(sizes, path)),
+    "dlcl": (load, lambda models, title, path, by: plot_history_weights(next(iter(models.values())), path)),
+    "omega": (load_with_omega, lambda models, title, path, by: plot_omega(models, path)),
+    "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path, by: plot_sizes(sizes, path)),
 }
 
 
-def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "") -> bool:
-    """Draw a figure of runs or models; says whether all of them are in it.
+def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "", by: By = "updates") -> bool:
+    """Draw a figure of runs or models, `curves` by updates, target tokens or hours; says whether all are in it.
 
     Plain files among the inputs, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is
     named on stderr and left out.
@@ -132,11 +141,15 @@ def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "") -> 
         raise ValueError(f"{figure}: name at least one folder")
     if figure == "dlcl" and len(folders) != 1:
         raise ValueError("dlcl shows one model: give one folder")
+    if figure != "curves" and by != "updates":
+        raise ValueError(f"--by {by} is for curves, not for {figure}")
     read, plot = FIGURES[figure]
+    if by != "updates":
+        read = results_with_speeds
     found = read_all(folders, read)
     if not found:
         raise ValueError("nothing is left to draw")
-    plot(found, title, output)
+    plot(found, title, output, by)
     return len(found) == len(folders)
 
 

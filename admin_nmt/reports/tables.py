@@ -7,6 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from ..figures.curves import plot_depths, plot_systems
+from ..figures.x_axis import has_speeds
 from ..metrics.unigram import read_unigram
 from ..runs.grids import Grid
 from ..runs.results import DEGENERATE
@@ -140,6 +141,7 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
         parts += [f"Made with {distinct(made.format(**row) for row in rows)}. Every run: [runs.csv](runs.csv)."]
     parts += [grid.note] if grid.note else []
     parts += ["![learning curves](curves.png)"] if results else []
+    parts += ["![learning curves by hours](curves-hours.png)"] if results and have_speeds(results) else []
     parts += ["![BLEU by depth](depth.png)"] if differ_in_depth(rows) else []
     return "\n\n".join(parts) + "\n"
 
@@ -147,6 +149,11 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
 def distinct(texts: Iterable[str]) -> str:
     """Each text once."""
     return "; ".join(dict.fromkeys(texts))
+
+
+def have_speeds(results: Iterable[Row]) -> bool:
+    """Whether the curves of all runs can be drawn by hours; runs that diverged at once have no speed."""
+    return all(has_speeds(run["history"]) for run in results)
 
 
 def differ_in_depth(rows: list[Row]) -> bool:
@@ -176,9 +183,10 @@ def write_tables(grid: Grid) -> str:
     systems = {system: [row for row in rows if row["system"] == system] for system in grid.systems}
     if ended:
         runs = {system: [results for run, results in ended if run.system == system] for system in grid.systems}
-        plot_systems(
-            {system: seeds for system, seeds in runs.items() if seeds}, grid.title, folder / "curves.png", unigram
-        )
+        begun = {system: seeds for system, seeds in runs.items() if seeds}
+        plot_systems(begun, grid.title, folder / "curves.png", unigram)
+        if have_speeds(results for _, results in ended):
+            plot_systems(begun, grid.title, folder / "curves-hours.png", unigram, by="hours")
     if differ_in_depth(rows):
         plot_depths([row | {"line": line_of(row)} for row in rows], grid.title, folder / "depth.png")
     write_csv(folder / "runs.csv", rows)

@@ -286,3 +286,16 @@ def test_speed_needs_one_source(picture, tmp_path):
         (tmp_path / "old.json").write_text(json.dumps(old))
         with pytest.raises(ValueError, match=message):
             picture("speed", tmp_path / "old.json")
+
+
+def test_curves_by_hours_leave_out_a_run_without_speeds(runs, tmp_path, capsys):
+    timed, old = runs
+    values = json.loads((timed / "results.json").read_text())
+    for row in values["history"]:
+        row |= {"target_tokens": 1000.0, "target_tokens_per_second": 10.0}
+    (timed / "results.json").write_text(json.dumps(values))
+    assert not plots.draw("curves", [timed, old], tmp_path / "hours.png", by="hours")
+    assert f"left out: {old / 'results.json'}: logged no target tokens and speeds" in capsys.readouterr().err
+    assert not is_blank(tmp_path / "hours.png")
+    with pytest.raises(ValueError, match="--by tokens is for curves, not for depth"):
+        plots.draw("depth", [timed], tmp_path / "depth.png", by="tokens")

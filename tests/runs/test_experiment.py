@@ -273,8 +273,20 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
 
 
+def test_curves_by_hours_where_speeds_were_logged(grid):
+    run = next(iter(grid.runs()))
+    run.folder.mkdir(parents=True)
+    values = results()
+    values["history"] = [row | {"target_tokens": 900.0, "target_tokens_per_second": 3.0} for row in values["history"]]
+    (run.folder / "results.json").write_text(json.dumps(values))
+    write_tables(grid)
+    assert "![learning curves by hours](curves-hours.png)" in (grid.output_dir / "README.md").read_text()
+    assert (grid.output_dir / "curves-hours.png").stat().st_size > 10_000
+
+
 def test_tables_of_nothing(grid):
     assert "| admin | 0 of 2 | – |" in write_tables(grid)
+    assert "![" not in (grid.output_dir / "README.md").read_text()
 
 
 def test_spread():
