@@ -68,6 +68,7 @@ def profile_omega(
         decoder_mask = batch.get("decoder_attention_mask")
         model.model(batch["input_ids"], batch["attention_mask"], decoder_ids, decoder_mask, use_cache=False)
     omega = {name: profile.write() for name, profile in profiles.items()}
+    model.config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
     model.config.omega_profiled = True
     return omega
 

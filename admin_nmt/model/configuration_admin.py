@@ -26,10 +26,11 @@ class AdminConfig(PreTrainedConfig):
         variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`;
             or one of their rivals `b2t`, `ds_init`, `rezero`, `t_fixup` and `ln_scaling`. `transparent_post_ln` and
             `transparent_pre_ln` are transparent attention: Bapna et al. 2018.
-        omega_rule: where ω of `admin` comes from: `profile` and `profile_reference` measure it on one batch, `log_n` is
-            ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n sublayers. Until [`profile_omega`] has run, ω has
-            the value of `log_n`: `AdminTrainer` runs it on a new model, a plain Trainer trains with that value.
-        omega_profiled: whether ω was measured already; set by [`profile_omega`].
+        omega_rule: where ω of `admin` comes from: `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n
+            sublayers; `profile`, the rule of Liu et al. 2020, and `profile_reference` measure it on one batch. Until
+            [`profile_omega`] has run, ω has the value of `log_n`: with these two rules `AdminTrainer` runs it on a new
+            model, a plain Trainer trains with that value.
+        omega_profiled: whether ω was measured; set, with the rule, by [`profile_omega`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
             sublayer of each stack, which must stay uniform for folding.
         dlcl_weights: `learned` from the row average; learned from the `identity`, as DenseFormer's are (Pagliardini et
@@ -73,7 +74,7 @@ class AdminConfig(PreTrainedConfig):
     }
 
     variant: str = "admin"
-    omega_rule: str | None = "profile"
+    omega_rule: str | None = "log_n"
     omega_profiled: bool = False
     train_omega: bool = False
     dlcl_weights: str = "learned"
