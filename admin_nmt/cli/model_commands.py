@@ -76,6 +76,7 @@ def fold(model: Model, out: New) -> None:
     with new_folder(out) as temporary:
         folded.save_pretrained(temporary)
         save_tokenizers(temporary, *load_tokenizers(folder), positions=folded.config.max_position_embeddings)
+        _copy_usual_scores(folder, temporary)
 
 
 def export(model: Model, out: New) -> None:
@@ -96,6 +97,15 @@ def export(model: Model, out: New) -> None:
     model_to_export = load_admin_model(folder)
     source, target = load_tokenizers(folder)
     export_standard(model_to_export, source, out, target)
+    _copy_usual_scores(folder, out)
+
+
+def _copy_usual_scores(model: Path, same: Path) -> None:
+    """A model that computes the same is as sure of its translations."""
+    from ..decoding.usual_scores import UsualScores
+
+    if scores := UsualScores.load(model):
+        scores.save(same)
 
 
 def convert_fairseq(

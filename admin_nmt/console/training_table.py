@@ -19,6 +19,7 @@ ROWS = 25  # until the heads come again
 ESTIMATED_AFTER = 20  # updates of a process
 DAY = 24 * 3600
 INDENT = 6 * " "  # of lines that are no rows
+UNITS = "NLL: nats a target token; loss: with label smoothing; gradient: its norm"
 
 
 class Rows:
@@ -29,6 +30,8 @@ class Rows:
 
     def add(self, cells: Sequence[str], text: str = "", style: str = "") -> None:
         """A row of the first cells, and of a text in place of the others if there is one."""
+        if self.rows == 0:
+            self.lines.write(INDENT + UNITS)
         if self.rows % ROWS == 0:
             self.lines.write("  ".join(f"{name:>{width}}" for name, width in COLUMNS.items()), "bold")
         self.rows += 1

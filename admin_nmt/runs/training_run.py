@@ -50,10 +50,11 @@ class ReportOmega(TrainerCallback):
         facts = omega_facts(model)
         if facts is None:
             return
+        print_once(f"      scale ω of the skip connections ({facts['origin']}), by sublayer:")
         for stack in ("encoder", "decoder"):
             omega = [f"{mean:.2f}" for mean in facts[stack]]
             shown = " ".join(omega if len(omega) <= 9 else [*omega[:4], "…", *omega[-4:]])
-            print_once(f"      ω ({facts['origin']}), {stack}: {shown}")
+            print_once(f"        {stack}: {shown if len(set(omega)) > 1 else f'{omega[0]} in all {len(omega)}'}")
 
 
 class ReportSettings(TrainerCallback):

@@ -26,6 +26,7 @@ from admin_nmt.cli.app import app, tell
 from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
+from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.folders.model_folder import read_config
 from admin_nmt.folders.model_info import export_outlook, omega_tensors
@@ -340,9 +341,12 @@ def test_profile_measures_a_new_model(model, files, tmp_path):
 
 def test_fold_and_export_translate_the_same(model, tmp_path):
     texts = "\n".join(random_texts(5))
+    usual = UsualScores(sentences=100, mean=-0.5, deviation=0.1, low=-1.0)
+    usual.save(model)
     expected = invoke("translate", model, stdin=texts).stdout
     for command, kind in (("fold", "admin"), ("export", "marian")):
         invoke(command, model, tmp_path / command)
+        assert UsualScores.load(tmp_path / command) == usual
         assert json.loads((tmp_path / command / "config.json").read_text())["model_type"] == kind
         assert invoke("translate", tmp_path / command, stdin=texts).stdout == expected
         assert "remove it or choose another folder" in error(command, model, tmp_path / command)

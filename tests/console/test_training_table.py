@@ -69,12 +69,14 @@ def test_every_row_keeps_its_columns(monkeypatch, capsys):
     assert rows[1].split()[2:4] == ["nan", "–"]
 
 
-def test_the_heads_come_again(capsys):
+def test_units_come_once_and_heads_again(capsys):
     rows = Rows(PlainLines())
     for number in range(ROWS + 1):
         rows.add([str(number)])
     lines = capsys.readouterr().out.splitlines()
-    assert [index for index, line in enumerate(lines) if "learning rate" in line] == [0, ROWS + 1]
+    assert [index for index, line in enumerate(lines) if "learning rate" in line] == [1, ROWS + 2]
+    assert [index for index, line in enumerate(lines) if "nats a target token" in line] == [0]
+    assert len(lines[0]) <= 79
 
 
 def test_the_best_evaluation_so_far_is_marked(monkeypatch, capsys):
@@ -181,7 +183,7 @@ def test_the_log_and_the_weights_are_those_of_a_run_without_it(tiny_config, tmp_
     assert runs[0][0] == runs[1][0]
     assert all(torch.equal(tensor, runs[1][1][name]) for name, tensor in runs[0][1].items())
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["update", "2", "3", "4", "6", "6"]
+    assert [line.split()[0] for line in lines] == ["NLL:", "update", "2", "3", "4", "6", "6"]
     callbacks = {type(callback) for callback in trainer.callback_handler.callbacks}
     assert TrainingTable in callbacks and not callbacks & {PrinterCallback, ProgressCallback}
 
