@@ -55,7 +55,7 @@ def new_trainer(
         activation_checkpointing_kwargs={"every_n_layers": 2},
         **defaults | fields,
     )
-    model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, dropout=dropout))
+    model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, omega_rule="profile", dropout=dropout))
     held_out = random_ids(4, seed=1)
     return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
 

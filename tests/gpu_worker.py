@@ -25,7 +25,9 @@ def train_a_fresh_profiled_model(folder: Path, device: str, accumulation: int) -
     data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
-    model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, variant="admin", dropout=0.0))
+    model = AdminForConditionalGeneration(
+        AdminConfig(**sizes, **widths, variant="admin", omega_rule="profile", dropout=0.0)
+    )
     args = AdminTrainingArguments(
         str(folder),
         max_tokens=even_budget(data),

@@ -50,7 +50,7 @@ class DepthStudy:
     """What is analysed.
 
     Args:
-        variants: which; `admin:RULE` takes ω from that rule.
+        variants: which; `admin` profiles ω, as the paper does, `admin:RULE` takes it from that rule.
         depths: encoder layers.
         decoder_layers: at every depth of the encoder.
         shown_depth: encoder layers of the pictures of single sublayers.
@@ -96,7 +96,7 @@ def new_config(args: DepthStudy, variant: str, encoder_layers: int) -> AdminConf
     shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
     for stack in ("encoder", "decoder"):
         shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
-    return AdminConfig(variant=name, vocab_size=VOCABULARY, **({"omega_rule": rule} if rule else {}), **shape)
+    return AdminConfig(variant=name, vocab_size=VOCABULARY, omega_rule=rule or "profile", **shape)
 
 
 def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:

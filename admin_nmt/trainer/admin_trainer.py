@@ -228,6 +228,7 @@ class AdminTrainer(GuardedTrainer):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
             saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
+            config.omega_rule = saved.get("omega_rule", config.omega_rule)
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
         if self.args.compile_layers:

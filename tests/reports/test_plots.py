@@ -118,8 +118,9 @@ def test_the_legend_fits_into_the_figure(kept, tmp_path):
 
 
 def test_runs_of_other_settings_are_lines_of_their_own():
-    closed = results() | {"model": results()["model"] | {"config": {"omega_rule": "log_n", "train_omega": True}}}
-    assert [plots.line(run) for run in (results(), closed)] == ["admin", "admin, omega_rule=log_n, train_omega=True"]
+    profiled = results() | {"model": results()["model"] | {"config": {"omega_rule": "profile", "train_omega": True}}}
+    expected = ["admin", "admin, omega_rule=profile, train_omega=True"]
+    assert [plots.line(run) for run in (results(), profiled)] == expected
 
 
 def test_lines_connect_depths_of_one_stack():

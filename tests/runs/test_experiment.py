@@ -166,7 +166,7 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     run = next(grid.runs())
     run.folder.mkdir(parents=True)
     recipe = run.recipe().as_dict()
-    recipe["model"]["omega_rule"] = "profile"  # the default, which the system does not name
+    recipe["model"]["omega_rule"] = "log_n"  # the default, which the system does not name
     made = results() | {"recipe": recipe}
     (run.folder / "results.json").write_text(json.dumps(made))
     assert run.results() == made

@@ -285,7 +285,7 @@ def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
         "--tokenizer.joint",
         "true",
         "--model.omega_rule",
-        "profile",
+        "log_n",
         "--data.root",
         "x",
     ]

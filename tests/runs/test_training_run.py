@@ -56,7 +56,9 @@ def test_train_leaves_a_stock_model_and_results(finished):
     card = (folder / "standard" / "README.md").read_text()
     assert f"Speed: {decoding['sentences_per_second']:.0f} sentences a second, the test set in batches, on " in card
     assert results["test"]["bleu_signature"] in printed
-    assert re.search(r"scale ω of the skip connections \(profiled\), by sublayer:\n        encoder: 1\.00", printed)
+    assert re.search(
+        r"scale ω of the skip connections \(log_n\), by sublayer:\n +encoder: \d\.\d\d in all 4\n", printed
+    )
     assert re.search(r"\[2/5\] training on 1 process of 1 thread: admin, 2-1 layers, 0\.0M parameters, to ", printed)
     epoch = re.search(r"an epoch: (\d+) pairs .* in (\d+) updates of .*; 6 updates are ([\d.]+) epochs", printed)
     assert int(epoch[1]) == results["data"]["sizes"]["train"]

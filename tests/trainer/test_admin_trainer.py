@@ -51,11 +51,11 @@ def arguments(tmp_path) -> Arguments:
 
 @pytest.fixture
 def new_model(tiny_config) -> NewModel:
-    """Builds a model that is the same at every call."""
+    """Builds a model that is the same at every call, and profiled in training if not told otherwise."""
 
     def build(**fields) -> AdminForConditionalGeneration:
         torch.manual_seed(1)
-        return AdminForConditionalGeneration(tiny_config(**fields))
+        return AdminForConditionalGeneration(tiny_config(**({"omega_rule": "profile"} | fields)))
 
     return build
 

@@ -34,7 +34,7 @@ def arguments(tmp_path) -> Callable[..., AdminTrainingArguments]:
 
 @pytest.fixture
 def model_init(tiny_config) -> Callable[[], AdminForConditionalGeneration]:
-    return lambda: AdminForConditionalGeneration(tiny_config(dropout=0.1))
+    return lambda: AdminForConditionalGeneration(tiny_config(omega_rule="profile", dropout=0.1))
 
 
 def facts(trainer: AdminTrainer) -> tuple[list[dict], dict[str, Any]]:
