@@ -13,18 +13,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from ..model.attention import softmax_over_keys
 from .attention_switch import with_attention
 from .constraints import force
 from .ensemble import Ensemble, combined, members
 from .search_settings import SearchSettings
 
 SHARED_ROWS = "shared_rows"
-VECTOR = 16  # numbers in the widest register
 BLOCK = 64  # columns whose best is looked at first
 LEAVE = 8  # finished sentences leave the batch when they are one in LEAVE of it: each time, the cache is copied
 
@@ -46,15 +45,7 @@ def shared_rows_attention(
     scores = torch.matmul(query * scaling, key.transpose(2, 3))
     if attention_mask is not None:
         scores += attention_mask
-    return torch.matmul(softmax(scores), value).transpose(1, 2).flatten(0, 1).unsqueeze(1), None
-
-
-def softmax(scores: Tensor) -> Tensor:
-    """Of rows [..., L]; on a CPU PyTorch's own takes ten times as long where a row is shorter than a register."""
-    length = scores.shape[-1]
-    if length >= VECTOR or scores.device.type != "cpu":
-        return scores.softmax(-1)
-    return pad(scores, (0, VECTOR - length), value=-torch.inf).softmax(-1)[..., :length]
+    return torch.matmul(softmax_over_keys(scores), value).transpose(1, 2).flatten(0, 1).unsqueeze(1), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(SHARED_ROWS, shared_rows_attention)

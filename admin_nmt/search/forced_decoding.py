@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..data.batching import Seq2SeqCollator
+from ..model.attention import softmax_over_keys
 from ..model.loss import IGNORED
 from .attention_switch import SWITCHABLE_MODELS, with_attention
 from .batchwise import batchwise
@@ -49,7 +50,7 @@ def recorded_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Attention under a mask that is added, [B, 1, 1 or T, S]; of one module, the mean of the heads is written down."""
-    weights = (torch.matmul(query * scaling, key.transpose(2, 3)) + attention_mask).softmax(-1)
+    weights = softmax_over_keys(torch.matmul(query * scaling, key.transpose(2, 3)) + attention_mask)
     recorded, record = _record.get()
     if module is recorded:
         record.append(weights.float().mean(1))

@@ -16,7 +16,7 @@ def test_softmax_of_short_rows_is_that_of_pytorch(keys, dtype):
     scores[1, 0] = lowest
     ours, theirs = (scores.clone().requires_grad_() for _ in range(2))
     weights = softmax_over_keys(ours)
-    expected = theirs.softmax(-1, dtype=torch.promote_types(dtype, torch.float32))
+    expected = theirs.softmax(-1, dtype=torch.promote_types(dtype, torch.float32)).to(dtype)
     direction = torch.randn_like(expected)
     for result, leaf in ((weights, ours), (expected, theirs)):
         (result * direction).sum().backward()

@@ -11,7 +11,7 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import standard_model
 from admin_nmt.search import generation
-from admin_nmt.search.beam_search import best_of_rows, softmax
+from admin_nmt.search.beam_search import best_of_rows
 from admin_nmt.search.generation import generate_ids
 from admin_nmt.search.sampling import Sampling
 
@@ -216,9 +216,3 @@ def test_the_best_of_wide_rows_are_those_of_topk(columns):
         values, places = best_of_rows(x, k)
         assert torch.equal(values, x.topk(k).values)
         assert torch.equal(x.gather(1, places), values)
-
-
-@pytest.mark.parametrize("length", [1, 5, 15, 16, 40])
-def test_softmax_of_short_rows(length):
-    scores = torch.randn(3, 2, 5, length)
-    torch.testing.assert_close(softmax(scores), scores.softmax(-1))
