@@ -35,7 +35,8 @@ def profile(
 
     Draws weights for MODEL's configuration, measures ω on a batch of text and prints it, a sublayer a line. Of MODEL
     only config.json and the tokenizer are read. Training with `omega_rule: profile` does this by itself; this command
-    shows it beforehand, or writes a new model for a training loop of your own. The ω of a trained model is what `admin-nmt info` shows.
+    shows it beforehand, or writes a new model for a training loop of your own. The ω of a trained model is what
+    `admin-nmt info` shows.
 
     \b
     admin-nmt profile runs/phrasebook/final --source train.en --target train.de

@@ -239,7 +239,10 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
         axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
         for place in {place for place, bleu in points if math.isnan(bleu)}:
             mark_end(axes, [place], [0.0], style["color"])
-    axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=literal(title), ylim=(0, None))
+    axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=literal(title))
+    low, high = axes.get_ylim()
+    if low < high / 2:  # where all scores are close together, an axis from 0 would hide how they differ
+        axes.set_ylim(0)
     axes.set_xticks(range(len(shapes)), [f"{encoder}-{decoder}" for encoder, decoder in shapes])
     axes.set_xlim(-0.5, len(shapes) - 0.5)
     axes.grid(alpha=0.3)

@@ -137,7 +137,7 @@ def _choose_data(made: Plan, corpus: OwnCorpus, languages: list[str]) -> None:
 
 def _choose_model(made: Plan, shape: Shape) -> None:
     made.choose("model.variant", "admin")
-    made.choose("model.omega_rule", "log_n", "learns as fast as measured ω, or faster (model_cards/multi30k-default-rule)")
+    made.choose("model.omega_rule", "log_n", "as fast as measured ω, or faster (model_cards/multi30k-default-rule)")
     made.choose("model.encoder_layers", shape.layers[0], shape.why)
     made.choose("model.decoder_layers", shape.layers[1])
     made.choose("model.d_model", shape.width)
