@@ -258,8 +258,8 @@ def experiment(
         return outcome(run.results() or {})
 
     if pending and not tables:
-        prepared = prepare(pending[0].recipe())  # and the caches, before several runs want them
-        write_unigram(prepared.data, len(prepared.target_tokenizer), loaded.output_dir)
+        prepared = [prepare(recipe) for recipe in loaded.texts(pending)]  # the caches, before several runs want them
+        write_unigram(prepared[0].data, len(prepared[0].target_tokenizer), loaded.output_dir)
         run_all(pending, jobs, shlex.split(launch) if launch else [sys.executable], ended)
     print(write_tables(loaded))
     if not tables and any(run.results() is None for run in pending):

@@ -3,7 +3,7 @@
 import json
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,8 @@ class Grid:
         title: of the tables and plots.
         recipe: the recipe that all runs share; in the file relative to the file's folder.
         output_dir: folder of the runs, the tables and the plots.
-        systems: what each system changes: `section.field` names with their values; its data are those of the others.
+        systems: what each system changes: `section.field` names with their values; validation and test set, languages and
+            tokenizer are the same for all.
         seeds: of every system.
         overrides: what all systems change.
         note: a paragraph below the table.
@@ -52,6 +53,11 @@ class Grid:
         for seed in self.seeds:
             for system in self.systems:
                 yield Run(self, system, seed)
+
+    def texts(self, runs: Iterable["Run"]) -> list[Recipe]:
+        """A recipe for each training text of the grid's first system and of `runs`; that of the first system leads."""
+        recipes = [next(self.runs()).recipe(), *(run.recipe() for run in runs)]
+        return list({json.dumps(recipe.as_dict()["data"], sort_keys=True): recipe for recipe in recipes}.values())
 
 
 @dataclass
@@ -120,9 +126,9 @@ class GridFile(Section):
         for name, system in self.systems.items():
             if not PLAIN_NAME.fullmatch(name):
                 raise ValueError(f"system {name!r} cannot be the name of a folder; leave out / \\ : and line breaks")
-            data = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
-            if data:
-                raise ValueError(f"system {name} changes {data[0]}; systems compare models on the same data")
+            fields = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
+            if fields := [key for key in fields if key != "data.train"]:
+                raise ValueError(f"system {name} changes {fields[0]}; all have the same, but for data.train")
         return self
 
 
@@ -148,7 +154,9 @@ def load_grid(path: str | Path, overrides: list[str] | None = None, called: str 
     )
     for run in grid.runs():
         try:
-            run.recipe()
+            recipe = run.recipe()
+            if "data.train" in (file.systems[run.system] or {}) and recipe.tokenizer.path is None:
+                raise ValueError("changes data.train; give tokenizer.path, so that all systems have one vocabulary")
         except ValueError as error:
             raise ValueError(f"{called}: system {run.system}: {error}") from error
     return grid

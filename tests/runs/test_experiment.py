@@ -112,7 +112,8 @@ def test_every_system_of_the_grids_is_a_recipe(path):
     for system in grid.systems:
         recipe = next(run.recipe() for run in grid.runs() if run.system == system)
         model = AdminConfig(**recipe.model.configuration()).to_dict()
-        configurations.add(json.dumps([model, recipe.training.arguments()], sort_keys=True))
+        text = recipe.as_dict()["data"]["train"]
+        configurations.add(json.dumps([model, recipe.training.arguments(), text], sort_keys=True))
     assert len(configurations) == len(grid.systems)  # no two systems are the same
 
 
@@ -132,7 +133,8 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     ("change", "message"),
     [
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
-        ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; systems compare models on the same data"),
+        ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; all have the same, but for data.train"),
+        ({"systems": {"a": {"data.train": {"source": "x.tsv"}}}}, "system a: changes data.train; give tokenizer.path"),
         ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
         ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
         ({"systems": {"a": 3}}, "systems.a holds 3 where fields with values belong"),
@@ -160,6 +162,22 @@ def test_a_system_may_be_the_recipe_itself(recipe_file, tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\nsystems:\n  a:\n")
     assert [run.name for run in load_grid(path).runs()] == ["a-seed1"]
+
+
+def test_systems_may_differ_in_their_training_text(tmp_path):
+    side = {"source": "x.en", "target": "x.de"}
+    recipe = {"output_dir": "run", "data": {"train": side, "valid": side, "test": side}, "tokenizer": {"path": "final"}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    systems = {"own": {}, "deep": {"model.encoder_layers": 12}, "other": {"data.train": {"source": "y.tsv"}}}
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1, 2], "systems": systems}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    grid = load_grid(tmp_path / "grid.yaml")
+    runs = list(grid.runs())
+    assert [recipe.data.train.source for recipe in grid.texts(runs)] == ["x.en", "y.tsv"]
+    assert [recipe.data.train.source for recipe in grid.texts(runs[2:3])] == ["x.en", "y.tsv"]
+    assert [recipe.data.train.source for recipe in grid.texts(runs[:2])] == ["x.en"]
+    everywhere = load_grid(tmp_path / "grid.yaml", ["--data.train", "{source: z.tsv}"])
+    assert [recipe.data.train.source for recipe in everywhere.texts(everywhere.runs())] == ["z.tsv"]
 
 
 def test_a_run_of_other_settings_is_not_counted(grid):
