@@ -1,4 +1,4 @@
-"""What tests/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
+"""What tests/trainer/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
 import os
 import signal

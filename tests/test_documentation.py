@@ -1,4 +1,4 @@
-"""Every code block of the three pages that explain the package, run or checked; a block of another kind fails.
+"""Every code block of the pages that explain the package, run or checked; a block of another kind fails.
 
 Python blocks run as they stand, one after the other, and so do the commands that a toy run can serve, in a folder that
 has what the pages speak of: `runs/mine`, `mine.yaml`, `test.en` and so on. Other commands are parsed, down to the
@@ -29,12 +29,13 @@ from admin_nmt.runs.grids import load_grid
 from admin_nmt.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "training/README.md", "model_cards/README.md")
+GUIDE = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "training" / "guide").glob("*.md"))
+PAGES = ("README.md", "training/README.md", *GUIDE, "model_cards/README.md")
 # Above a Python block that takes optional libraries or more than a moment: the test which runs it instead of this one.
 ELSEWHERE = re.compile(r"^<!-- (.+), run by (tests/\S+) -->\n$")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("bash", "python", "yaml")
-PAPERS = ("training/README.md", "### The papers' tables and figures\n")  # a page, and the title above its table
+PAPERS = ("training/guide/experiments.md", "### The papers' tables and figures\n")  # a page, and the title above its table
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
@@ -186,9 +187,7 @@ def here(folder, monkeypatch) -> Path:
 
 def test_every_block_is_of_a_known_kind():
     for page in PAGES:
-        found = blocks(page)
-        assert found
-        for block in found:
+        for block in blocks(page):
             assert block.kind in KINDS, f"{block}: a block of kind {block.kind!r} is neither run nor checked"
     assert len(RUN) > 20  # a change of the pages' form must not empty the list
 
@@ -263,7 +262,7 @@ def test_the_papers_table_has_commands_and_pages():
     assert len(rows) > 20  # a change of the page's form must not empty the table
     for title, *sizes, page in rows:
         assert all("`admin-nmt " in cell or cell == "–" for cell in sizes) and set(sizes) != {"–"}, title
-        assert "not measured" in page or "](../model_cards/" in page, title
+        assert "not measured" in page or "](../../model_cards/" in page, title
 
 
 def test_every_grid_of_the_papers_is_found_on_the_page():

@@ -1,6 +1,6 @@
 """Libraries that people use with a model: PEFT's LoRA, ONNX, torchao. Each on an unfolded and on a stock model.
 
-The examples of training/README.md run as they stand there.
+The examples of the guide run as they stand there.
 """
 
 import os
@@ -57,8 +57,8 @@ def model_folder(request, folders, tmp_path, monkeypatch) -> Path:
 
 
 def run(title: str, folder: Path, scope: dict) -> dict:
-    """Run an example of the page on a model; returns its variables."""
-    exec(example("training/README.md", title).replace(FOLDER, f"folder = {str(folder)!r}"), scope)
+    """Run an example of the guide on a model; returns its variables."""
+    exec(example(title).replace(FOLDER, f"folder = {str(folder)!r}"), scope)
     return scope
 
 

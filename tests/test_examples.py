@@ -16,7 +16,8 @@ SENTENCE = re.compile(r'"([A-Z0-9][^"\n]*\s[^"\n]*[.?!])"')
 BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ABOUT_TRANSLATION = re.compile("phrasebook|tokenizer|[Tt]ransl")  # others show scores or figures
 COMMAND = re.compile(r"""--text ["']([A-Z][^"']*)["']""")
-PAGES = ("README.md", "training/README.md", "model_cards/phrasebook/README.md")
+GUIDE = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "training" / "guide").glob("*.md"))
+PAGES = ("README.md", "training/README.md", *GUIDE, "model_cards/phrasebook/README.md")
 UNLIKE = "The parliament ratified the agreement on fisheries."
 
 

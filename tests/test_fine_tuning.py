@@ -25,11 +25,11 @@ ROOT = Path(__file__).parents[1]
 FOLDER = 'folder = "runs/phrasebook/standard"'
 
 
-def example(page: str, title: str) -> str:
-    """The code block below the page's comment of this title."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+def example(title: str) -> str:
+    """The code block below the comment of this title in the guide."""
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "training" / "guide").glob("*.md"))
     match = re.search(rf"<!-- {title} -->\n```python\n(.*?)```", text, re.DOTALL)
-    assert match, f"{page} has no example {title!r}"
+    assert match, f"the guide has no example {title!r}"
     return match[1]
 
 
@@ -72,7 +72,7 @@ def loss_of_pairs(folder: Path, model: torch.nn.Module, scope: dict) -> float:
 @pytest.mark.parametrize("trainer", ["Seq2SeqTrainer", "AdminTrainer"])
 def test_examples_fine_tune(run, kind, trainer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = example("training/README.md", f"fine-tuning with {trainer}")
+    code = example(f"fine-tuning with {trainer}")
     assert code.count(FOLDER) == 1
     scope: dict = {}
     exec(code.replace(FOLDER, f"folder = {str(run / kind)!r}"), scope)

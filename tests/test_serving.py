@@ -37,7 +37,7 @@ def address(standard, monkeypatch):
         Thread(target=serve, args=(server,), daemon=True).start()
 
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", start)
-    code = example("training/README.md", TITLE)
+    code = example(TITLE)
     assert code.count(FOLDER) == code.count("8000") == 1
     exec(code.replace(FOLDER, standard).replace("8000", "0"), {"__name__": "guide"})
     (server,) = servers

@@ -27,8 +27,8 @@ Multi30k = Annotated[Path, typer.Option(help="Folder of Multi30k: train.en.gz, t
 Text = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz; by default ../shared/data/multi30k, "
-        "where that is, or the built-in phrasebook."
+        help="Folder of Multi30k: train.en.gz, train.de.gz, test_2016_flickr.*.gz; by default that "
+        "below $ADMIN_NMT_SHARED, where it is, or the built-in phrasebook."
     ),
 ]
 Machines = Annotated[Path, typer.Option(help="Folder of the folders of all machines.")]

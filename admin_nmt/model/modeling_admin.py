@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformers that train at any depth: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals.
+"""Encoder-decoder Transformers for deep stacks, and their baselines: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and rivals.
 
 Sources: Liu et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Wang et al. 2019, *Learning Deep
 Transformer Models for Machine Translation*. Shapes: B sentences, S source and T target positions, d = `d_model`, V the

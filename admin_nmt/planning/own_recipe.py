@@ -11,7 +11,7 @@ import torch
 import yaml
 from accelerate import PartialState
 
-from ..hardware.precision import cpu_attention
+from ..hardware.precision import bfloat16_pays, cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..schema.yaml_files import set_field
 from ..trainer.arguments import AdminTrainingArguments
@@ -231,11 +231,13 @@ def _choose_training(made: Plan, shape: Shape, updates: int, machine: Machine, g
 def _time(shape: Shape, updates: int, machine: Machine) -> str:
     if machine.gpu is not None:
         return f"not known: these settings have not been measured on a GPU ({machine.gpu})"
-    if shape.tokens_per_second is None:
+    if not shape.tokens_per_second:
         return "not known"
-    minutes = math.ceil(updates * shape.batch * FILLED / shape.tokens_per_second / 60)
+    precision = "bfloat16" if bfloat16_pays(shape.width, "eager") else "float32"
+    speed = shape.tokens_per_second[precision]
+    minutes = math.ceil(updates * shape.batch * FILLED / speed / 60)
     told = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
-    return f"about {told} on one core, at the {shape.tokens_per_second:,} target tokens a second of Multi30k's runs"
+    return f"about {told} on one core in {precision}, at the {speed:,} target tokens a second of Multi30k's runs"
 
 
 def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:

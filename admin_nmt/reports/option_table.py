@@ -38,7 +38,7 @@ INTRODUCTION = """# Every option of a recipe
 
 A recipe sets an option in its section, as in `training: {max_steps: 20000}`. A command line sets it by its whole name,
 as in `admin-nmt train mine.yaml --training.max_steps 20000`. A dash stands for no value. `admin-nmt recipe --options`
-prints this page; [the guide](README.md#the-fields-of-a-recipe) explains the sections.
+prints this page; [the guide](guide/recipes.md#the-fields-of-a-recipe) explains the sections.
 """
 TRAINING_NOTE = f"""`AdminTrainingArguments`: what this package adds or changes, then what matters here of
 [Seq2SeqTrainingArguments]({ARGUMENTS_PAGE}),
