@@ -1,4 +1,4 @@
-"""What tests/trainer/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
+"""What trainer/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
 import os
 import signal
@@ -39,13 +39,12 @@ def new_trainer(
     data = random_ids(24)
     sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
     widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
-    defaults = {"max_tokens": even_budget(data), "save_strategy": "no"}
+    defaults = {"max_tokens": even_budget(data), "save_strategy": "no", "learning_rate": 1e-2}
     defaults["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
     args = AdminTrainingArguments(
         str(folder),
         max_steps=UPDATES,
         gradient_accumulation_steps=accumulation,
-        learning_rate=1e-2,
         warmup_steps=2,
         profile_tokens=60,
         eval_bleu=False,
@@ -158,6 +157,21 @@ def load_other_weights(folder: Path) -> bool:
     return all(torch.equal(now[name], tensor) for name, tensor in doubled.items())
 
 
+def log_with_its_own_tokens(folder: Path) -> list[tuple[float, float]]:
+    """Loss and NLL of two updates that each process divides by its own tokens."""
+    trainer = new_trainer(folder, 0.0, 1, StopAfter(2), average_tokens_across_devices=False)
+    trainer.train()
+    return [(entry["loss"], entry["nll"]) for entry in trainer.state.log_history[:2]]
+
+
+def train_twice_with_master_weights(folder: Path) -> list[torch.Tensor]:
+    """The weights of this process after a trainer has trained twice."""
+    trainer = new_trainer(folder, 0.0, 1, StopAfter(2), master_weights=True, activation_checkpointing=False)
+    trainer.train()
+    trainer.train()
+    return [parameter.detach().clone() for parameter in trainer.model.parameters()]
+
+
 def everything(checkpoint: Path, folder: Path) -> dict:
     """All that is tested on several processes."""
     result = train_and_evaluate(folder / "run", accumulation=1)
@@ -174,6 +188,8 @@ def everything(checkpoint: Path, folder: Path) -> dict:
 if __name__ == "__main__":
     checkpoint, out = map(Path, sys.argv[1:])
     results = {"ddp": everything(checkpoint, out / "ddp")}
+    results["own tokens"] = log_with_its_own_tokens(out / "own-tokens")
+    results["twice"] = train_twice_with_master_weights(out / "twice")
     os.environ.update(FSDP2)
     results["fsdp2"] = everything(checkpoint, out / "fsdp2")
     results["gathered"] = gather_objects(rank_and_size())

@@ -35,7 +35,8 @@ PAGES = ("README.md", "training/README.md", *GUIDE, "model_cards/README.md")
 ELSEWHERE = re.compile(r"^<!-- (.+), run by (tests/\S+) -->\n$")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("bash", "python", "yaml")
-PAPERS = ("training/guide/experiments.md", "### The papers' tables and figures\n")  # a page, and the title above its table
+# A page, and the title above its table.
+PAPERS = ("training/guide/experiments.md", "### The papers' tables and figures\n")
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}

@@ -27,6 +27,7 @@ class MasterWeights:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        self.model = model
         self.masters: list[Tensor] = list(model.parameters())
         for name, parameter in model.named_parameters():
             if parameter.dtype != torch.float32:

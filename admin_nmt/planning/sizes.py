@@ -37,7 +37,7 @@ class Shape:
 
 TINY = Shape(
     layers=(4, 4), width=128, ffn=256, heads=4, dropout=0.3, learning_rate=2e-3, warmup=400, batch=1024,
-    max_tokens=1024, why="Transformer-Tiny of Wu et al. 2021, the smallest here (model_cards/multi30k-transformer-tiny)",
+    max_tokens=1024, why="Transformer-Tiny of Wu et al. 2021, the smallest (model_cards/multi30k-transformer-tiny)",
     tokens_per_second={"float32": 1700, "bfloat16": 9400},  # model_cards/multi30k-en-de-4-4-short, and that page
 )  # fmt: skip
 SMALL = Shape(

@@ -33,8 +33,8 @@ class Grid:
         title: of the tables and plots.
         recipe: the recipe that all runs share; in the file relative to the file's folder.
         output_dir: folder of the runs, the tables and the plots.
-        systems: what each system changes: `section.field` names with their values; validation and test set, languages and
-            tokenizer are the same for all.
+        systems: what each system changes: `section.field` names with their values; validation and test set, languages
+            and tokenizer are the same for all.
         seeds: of every system.
         overrides: what all systems change.
         note: a paragraph below the table.

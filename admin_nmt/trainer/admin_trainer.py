@@ -21,7 +21,7 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
-from transformers.trainer_utils import TrainOutput, speed_metrics
+from transformers.trainer_utils import SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, survey
@@ -186,9 +186,18 @@ class AdminTrainer(GuardedTrainer):
         self.parameters: list[nn.Parameter] = []
         self.pending_norm: Tensor | None = None
         self.stop_request.start_anew()
-        for callback in self.callback_handler.callbacks:
-            if isinstance(callback, EarlyStoppingCallback):
-                callback.early_stopping_patience_counter = 0
+        for callback in self.early_stopping():
+            callback.early_stopping_patience_counter = 0
+        self.patience = [callback.early_stopping_patience for callback in self.early_stopping()]
+
+    def early_stopping(self) -> list[EarlyStoppingCallback]:
+        """The callbacks that end a run whose evaluations no longer improve."""
+        return [one for one in self.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
+
+    def has_ended(self) -> bool:
+        """Also where evaluations had stopped the run: it would train until they do so again."""
+        stopped = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self.early_stopping())
+        return super().has_ended() or any(stopped)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
@@ -219,6 +228,8 @@ class AdminTrainer(GuardedTrainer):
         """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed."""
         config = self.model.config
         self.choose_attention()  # of what `model_init` has made
+        for callback, patience in zip(self.early_stopping(), self.patience, strict=False):
+            callback.early_stopping_patience = patience  # the checkpoint's may have been raised since
         if self.state.is_hyper_param_search:
             self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
         if self.resumed_from is None:
@@ -234,7 +245,8 @@ class AdminTrainer(GuardedTrainer):
         if self.args.compile_layers:
             self.while_training.enter_context(compiled_layers(self.model))
 
-        if self.args.master_weights:
+        # DDP keeps to the copies that it has seen, also where the trainer trains once more.
+        if self.args.master_weights and (self.masters is None or self.masters.model is not self.model):
             self.masters = MasterWeights(self.model)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
@@ -373,7 +385,8 @@ class AdminTrainer(GuardedTrainer):
         if self.args.world_size > 1:
             counts = torch.stack([tokens, tokens.new_tensor(self.stop_request.received)])
             everywhere, self.stop_request.processes = self.accelerator.gather(counts[None]).sum(0)
-            tokens = everywhere if self.args.average_tokens_across_devices else tokens
+            self.meter.add_tokens(everywhere)
+            return batches, everywhere if self.args.average_tokens_across_devices else tokens
         self.meter.add_tokens(tokens)
         return batches, tokens
 
@@ -390,12 +403,15 @@ class AdminTrainer(GuardedTrainer):
         """
         with self.products():
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        self.update_loss = self.update_loss + loss.detach()
-        if outputs.get("nll") is not None:
-            self.meter.add_nll(outputs["nll"])
+        if model.training:  # and not `predict`
+            self.update_loss = self.update_loss + loss.detach()
+            if outputs.get("nll") is not None:
+                self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
     def saves_on_request(self) -> bool:
+        if self.args.save_strategy == SaveStrategy.BEST and self.state.best_global_step == self.state.global_step:
+            return False  # the evaluation came after the request
         return self.stop_request.irregular
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

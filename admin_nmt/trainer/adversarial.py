@@ -70,7 +70,9 @@ class AdversarialTrainer(AdminTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """The loss of the trainer plus that of the perturbed source."""
+        """The loss of the trainer plus, in training, that of the perturbed source."""
+        if not model.training:  # `predict`, without gradients
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         kept = inputs["labels"] != IGNORED
         others = {name: x for name, x in inputs.items() if name not in ("labels", "input_ids")}
         unwrapped = self.accelerator.unwrap_model(model)

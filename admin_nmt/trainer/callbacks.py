@@ -261,7 +261,6 @@ class PrecisionRecord(TrainerCallback, ExportableState):
         model: Any = None,
         **kwargs: Any,
     ) -> None:
-        state.stateful_callbacks.setdefault(type(self).__name__, {})  # which checkpoints before this class lack
         now, attention = precision(args, model.config), model.config._attn_implementation
         if not state.global_step:
             self.legs = []

@@ -79,7 +79,7 @@ class GuardedTrainer(ShardingTrainer):
             yield
             return
         self.parameters = list(model.parameters())
-        with walking_less(model, self.parameters):
+        with walking_less(model, self.model, self.parameters):
             yield
 
     def gradient_norm(self) -> Tensor | None:

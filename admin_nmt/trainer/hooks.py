@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer, TrainingArguments
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .checkpoints import (
@@ -73,9 +74,15 @@ class TrainerHooks(Seq2SeqTrainer):
         The Trainer looks at `control` only after an update. Batches that `get_batch_samples` withholds would prevent
         it too, but an epoch without them still evaluates and saves once more where the run does so at its end.
         """
-        if self.state.global_step < self.state.max_steps:
-            with self.epoch_of(args[0] if args else kwargs["model"]):
-                super()._run_epoch(*args, **kwargs)
+        if self.has_ended():
+            self.control.should_training_stop = True
+            return
+        with self.epoch_of(args[0] if args else kwargs["model"]):
+            super()._run_epoch(*args, **kwargs)
+
+    def has_ended(self) -> bool:
+        """Whether the last update of the run has been made."""
+        return self.state.global_step >= self.state.max_steps
 
     def epoch_of(self, model: nn.Module) -> AbstractContextManager[None]:
         """Open during an epoch of a model that is wrapped for several processes."""
@@ -104,7 +111,9 @@ class TrainerHooks(Seq2SeqTrainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """The callback `on_save` comes after the last file, and not at all if one could not be written."""
         folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        on_request = self.saves_on_request()
+        on_request, best = self.saves_on_request(), self.state.best_model_checkpoint
+        best_passes = not on_request and best is not None and (Path(best) / ON_REQUEST).exists()
+        self.note_callbacks()
         if self.args.should_save:
             clear_checkpoint(folder)
             if on_request:
@@ -118,6 +127,15 @@ class TrainerHooks(Seq2SeqTrainer):
         if self.args.should_save and not on_request:
             for passed in requested_checkpoints(folder.parent):
                 shutil.rmtree(passed, ignore_errors=True)
+        # Otherwise the Trainer looks for it at the end; `_load_best_model` does without.
+        if best_passes and self.state.best_model_checkpoint == best and not self.args.load_best_model_at_end:
+            self.state.best_model_checkpoint = None
+
+    def note_callbacks(self) -> None:
+        """Makes a place for each callback with a state, which the Trainer misses where a checkpoint was without it."""
+        for callback in [*self.callback_handler.callbacks, self.control]:
+            if isinstance(callback, ExportableState):
+                self.state.stateful_callbacks.setdefault(type(callback).__name__, {})
 
     def saves_on_request(self) -> bool:
         """Whether the checkpoint that is about to be written is one that the run would not write by itself."""
@@ -200,12 +218,17 @@ class TrainerHooks(Seq2SeqTrainer):
 
 
 @contextmanager
-def walking_less(model: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
+def walking_less(model: nn.Module, inner: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
     """`zero_grad` and `train` of a model do not walk through its modules in this block.
 
     The Trainer calls them in every update; on a deep model that takes milliseconds, in which a GPU may have no work.
+
+    Args:
+        model: as it is wrapped for several processes.
+        inner: the same without.
+        parameters: of both.
     """
-    own = {"zero_grad": partial(forget_gradients, parameters), "train": partial(set_mode, model)}
+    own = {"zero_grad": partial(forget_gradients, parameters), "train": partial(set_mode, model, inner)}
     model.__dict__.update(own)
     try:
         yield
@@ -221,9 +244,12 @@ def forget_gradients(parameters: list[nn.Parameter], set_to_none: bool = True) -
             parameter.grad = None if set_to_none else torch.zeros_like(parameter.grad)
 
 
-def set_mode(model: nn.Module, mode: bool = True) -> nn.Module:
-    """As `nn.Module.train`, which has nothing to do for a model that is being trained."""
-    return model if mode and model.training else type(model).train(model, mode)
+def set_mode(model: nn.Module, inner: nn.Module, mode: bool = True) -> nn.Module:
+    """As `nn.Module.train`, which has nothing to do for a model that is being trained.
+
+    A callback that translates something leaves the inner model alone in evaluation mode.
+    """
+    return model if mode and model.training and inner.training else type(model).train(model, mode)
 
 
 @contextmanager

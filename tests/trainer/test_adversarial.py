@@ -35,6 +35,14 @@ def new_trainer(tmp_path, tiny_model):
     return build
 
 
+@pytest.mark.parametrize("kind", [AdminTrainer, AdversarialTrainer])
+def test_predicting_is_no_training(new_trainer, kind):
+    trainer = new_trainer(kind)
+    found = trainer.predict(random_ids(6, seed=4))
+    assert found.metrics["test_loss"] > 0
+    assert not trainer.meter.nll and not trainer.update_loss
+
+
 def batch() -> dict[str, torch.Tensor]:
     return Seq2SeqCollator(PAD, PAD)(random_ids(5, seed=3).to_list())
 

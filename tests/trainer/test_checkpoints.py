@@ -11,7 +11,7 @@ import pytest
 import torch
 from distributed_worker import SAVED, UPDATES, new_trainer
 from toy import Killed, SaveAfter, StopAfter
-from transformers import TrainerControl, TrainerState
+from transformers import EarlyStoppingCallback, TrainerControl, TrainerState
 
 from admin_nmt.trainer import hooks
 from admin_nmt.trainer.callbacks import BestInFolder, mean_training_loss
@@ -100,6 +100,31 @@ def test_a_full_disk_leaves_the_checkpoint_before(missing: str, small_disk: Path
     straight.train()
     assert resumed.state.global_step == UPDATES
     torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
+
+
+STILL = {"learning_rate": 0.0, "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "loss"}
+STILL |= {"save_strategy": "steps", "save_steps": 1}
+
+
+def test_a_run_that_its_evaluations_have_ended_has_ended(tmp_path: Path) -> None:
+    """Killed afterwards, it is not trained until they end it once more; unless with more patience."""
+    run = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(2), **STILL)
+    run.train()
+    assert run.state.global_step == 3
+    again = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(2), **STILL)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 3
+    patient = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(4), **STILL)
+    patient.train(resume_from_checkpoint=True)
+    assert patient.state.global_step == 5
+
+
+def test_a_run_may_go_on_with_a_callback_that_its_checkpoint_does_not_know(tmp_path: Path) -> None:
+    new_trainer(tmp_path, 0.0, 1, StopAfter(2), **STILL).train()
+    resumed = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(3), **STILL)
+    resumed.train(resume_from_checkpoint=True)
+    state = json.loads((tmp_path / f"checkpoint-{resumed.state.global_step}" / "trainer_state.json").read_text())
+    assert state["stateful_callbacks"]["EarlyStoppingCallback"]["attributes"] == {"early_stopping_patience_counter": 3}
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,18 @@ def test_bfloat16_is_what_autocast_makes_of_it_though_the_weights_are_sharded(tw
         torch.testing.assert_close(sharded, whole, rtol=2e-3, atol=0)  # products and sums in another order
 
 
+def test_the_log_counts_the_tokens_of_all_processes(two_processes):
+    """Though each divides its loss by its own: batches differ by a token or two."""
+    for found in two_processes[1]:
+        for loss, nll in found["own tokens"]:
+            assert nll == pytest.approx(loss, rel=0.1)
+
+
+def test_a_second_training_with_master_weights_is_one_of_all_processes(two_processes):
+    first, second = (found["twice"] for found in two_processes[1])
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
 def test_takes_other_weights(ranks):
     assert all(found["loaded"] for found in ranks)
 

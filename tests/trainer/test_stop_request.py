@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.callbacks import StopRequest, StopRequestedError
-from admin_nmt.trainer.checkpoints import last_whole_weights, requested_checkpoints
+from admin_nmt.trainer.checkpoints import complete_checkpoints, last_whole_weights, requested_checkpoints
 
 STRATEGIES = {
     "steps": {"save_strategy": "steps", "save_steps": 3, "save_total_limit": 2},
@@ -77,6 +77,32 @@ def test_goes_on_bit_for_bit(straight, strategy, moment, tmp_path):
     assert averaged[0] == averaged[1]
     evaluated = [[row["step"] for row in run.state.log_history if "eval_loss" in row] for run in (resumed, expected)]
     assert evaluated[0] == evaluated[1]
+
+
+def test_a_best_checkpoint_is_the_runs_own_though_a_stop_was_requested(tmp_path):
+    """With `save_strategy: best` it is known only after the evaluation of the update at which the signal came."""
+    best = {"save_strategy": "best", "eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss"}
+    straight = new_trainer(tmp_path / "straight", 0.1, 1, **best)
+    straight.train()
+    with pytest.raises(StopRequestedError):
+        new_trainer(tmp_path / "stopped", 0.1, 1, Terminate(2), **best).train()
+    assert not requested_checkpoints(tmp_path / "stopped")
+    new_trainer(tmp_path / "stopped", 0.1, 1, **best).train(resume_from_checkpoint=True)
+    expected, found = (names(complete_checkpoints(tmp_path / name)) for name in ("straight", "stopped"))
+    assert expected[0] == "checkpoint-2" and found == expected
+
+
+def test_the_end_does_not_look_for_a_requested_checkpoint_that_has_passed(tmp_path):
+    """It was the best when it was written, and the run would not have written it by itself."""
+    fields = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1, "learning_rate": 0.0}
+    fields |= {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "loss"}
+    with pytest.raises(StopRequestedError):
+        new_trainer(tmp_path, 0.0, 1, Terminate(1), **fields).train()
+    assert names(requested_checkpoints(tmp_path)) == ["checkpoint-1"]
+    resumed = new_trainer(tmp_path, 0.0, 1, **fields)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == UPDATES
+    assert names(complete_checkpoints(tmp_path)) == [f"checkpoint-{UPDATES}"]
 
 
 def test_the_signal_is_listened_to_while_training_lasts():
