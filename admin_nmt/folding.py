@@ -72,7 +72,7 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     1/c², from where the 5e-5 come. Fold after averaging checkpoints, in float32 or wider.
 
     Raises:
-        FoldingError: as [`check_foldable`], and for half precision.
+        FoldingError: as [`check_foldable`], and for half precision where there is ω to fold.
     """
     config = model.config
     check_foldable(config, omega_by_sublayer(model))
@@ -100,7 +100,8 @@ def fold_layer_scale(model: AdminForConditionalGeneration) -> AdminForConditiona
 
 
 def _copy_to_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
-    if model.dtype not in (torch.float32, torch.float64):
+    scales = model.config.has_omega or model.config.variant == "ln_scaling"
+    if scales and model.dtype not in (torch.float32, torch.float64):
         raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
     return copy.deepcopy(model)
 

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 import transformers
+from accelerate import Accelerator
 from huggingface_hub import ModelCard
 from packaging.version import Version
 from stock_worker import outputs, run_stock
@@ -227,3 +228,22 @@ def test_model_is_left_alone(model, tokenizer, tmp_path):
     export_standard(ours, tokenizer, tmp_path / "stock")
     assert ours.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
+
+
+def test_a_model_that_was_trained_in_bfloat16_is_checked_in_float32(model, tokenizer, tmp_path):
+    """In the process of the training: accelerate leaves its autocast in the way of `forward`."""
+    ours = Accelerator(mixed_precision="bf16", cpu=True).prepare_model(learn_to_copy(model(), tokenizer, updates=5))
+    assert ours.forward.__name__ != "forward" or hasattr(ours, "_original_forward")
+    export_standard(ours, tokenizer, tmp_path / "out")
+
+
+@pytest.mark.parametrize("variant", ["post_ln", "pre_ln"])
+def test_the_stock_model_is_where_the_model_is(model, variant):
+    stock = standard_model(model(variant=variant).to("meta"))
+    assert {tensor.device.type for tensor in (*stock.parameters(), *stock.buffers())} == {"meta"}
+
+
+def test_half_precision_stays_where_nothing_is_folded(model):
+    assert standard_model(model(variant="post_ln").bfloat16()).dtype == torch.bfloat16
+    with pytest.raises(exporting.FoldingError, match="fold in float32 or wider"):
+        standard_model(model(variant="admin").bfloat16())

@@ -1,7 +1,9 @@
 """Translates text with a saved model."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,7 @@ from ..search.constraints import ForbiddenTexts
 from ..search.decoding_precision import set_precision
 from ..search.ensemble import Ensemble
 from ..search.forced_decoding import attention_to_source
-from ..search.generation import search_ids
+from ..search.generation import LongPrefixError, search_ids
 from ..tokenization.pieces import (
     capitalised_too,
     piece_texts,
@@ -85,6 +87,9 @@ CUT = (
     "cut %d of %d sentences to the model's %d tokens; where they are paragraphs, --split-sentences, or "
     "translate_paragraphs in Python, translates their sentences one by one"
 )
+# Marian's tokenizers and fairseq's read target text in another state than source text: one call at a time. Those of
+# the tokenizers library have no such state.
+ONE_AT_A_TIME = threading.Lock()
 NOTHING = Translation("", 0.0, 0.0, [], [])  # of a blank sentence
 
 
@@ -262,12 +267,17 @@ class Translator:
         indices = [index for index, sentence in enumerate(sentences) if sentence.strip()]
         if not indices:
             return found
-        ids = self._encode([sentences[index] for index in indices])
-        if target_prefixes is not None:
-            options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
-        if forbidden:
-            options["processors"] = [self._ban(forbidden)]
-        outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
+        with nullcontext() if self.tokenizer.is_fast else ONE_AT_A_TIME:
+            ids = self._encode([sentences[index] for index in indices])
+            if target_prefixes is not None:
+                options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
+            if forbidden:
+                options["processors"] = [self._ban(forbidden)]
+        try:
+            outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
+        except LongPrefixError as error:
+            number, *sizes = error.args
+            raise LongPrefixError(indices[number], *sizes) from None  # blank sentences count too
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
         if self.usual is not None and not any(map(options.get, LOWERING)):

@@ -351,9 +351,13 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         return None if self.config.score_padding or pad >= self.lm_head.out_features else pad
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As transformers'; of two vocabularies it is that of the source."""
+        output = self.lm_head
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         if self.config.share_encoder_decoder_embeddings:
             self.config.decoder_vocab_size = embeddings.num_embeddings
+        else:
+            self.lm_head = output  # which the inherited method cuts or fills up to the size of the source's
         return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:

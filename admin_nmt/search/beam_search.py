@@ -109,6 +109,7 @@ class Hypotheses:
         best_tokens: theirs, with the end of sentence, [B, nbest, the largest limit + 1].
         ended: number of ended hypotheses, [B].
         finite: whether the model's probabilities have been numbers so far.
+        lowest_limit: the least limit of a sentence, known without asking a GPU.
     """
 
     def __init__(self, limits: Tensor, settings: SearchSettings, prefixes: Tensor | None = None) -> None:
@@ -124,6 +125,8 @@ class Hypotheses:
         self.outputs: list[list[ScoredIds]] = [[] for _ in limits]
         self.best_tokens = torch.full((count, settings.nbest, int(limits.max()) + 1), settings.eos[0], device=device)
         self.eos = torch.tensor(settings.eos, device=device)
+        self.suppressed = torch.tensor(settings.suppressed, dtype=torch.long, device=device)
+        self.lowest_limit = int(limits.min())
         self.finite = torch.tensor(True, device=device)
 
     @property
@@ -151,18 +154,18 @@ class Hypotheses:
         length, settings = self.tokens.shape[2], self.settings
         self.finite &= ~log_probs[:, 0].isnan().any()
         beams = self.scores.shape[1]
-        ends, forced = log_probs[:, settings.eos], None
+        ends, forced = log_probs[:, self.eos], None
         if length < self.prefixes.shape[1]:
             prefix = self.prefixes[:, length].repeat_interleave(beams)
             forced = log_probs.gather(1, prefix.clamp(min=0)[:, None])[:, 0]
-        log_probs[:, settings.suppressed] = -torch.inf
+        log_probs.index_fill_(1, self.suppressed, -torch.inf)
         if length < settings.min_new_tokens:
-            log_probs[:, settings.eos] = -torch.inf
+            log_probs.index_fill_(1, self.eos, -torch.inf)
         if settings.processors:
             start = self.tokens.new_full((len(log_probs), 1), settings.start)
             log_probs = settings.processors(torch.cat([start, self.tokens.flatten(0, 1)], 1), log_probs)
-        full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
-        if len(full):
+        if length >= self.lowest_limit:
+            full = (self.limits <= length).repeat_interleave(beams).nonzero().flatten()
             log_probs[full] = -torch.inf
             log_probs[full[:, None], self.eos] = ends[full]
         if forced is not None:
@@ -190,10 +193,12 @@ class Hypotheses:
     def _take_best(self, scores: Tensor, origin: Tensor) -> None:
         length = self.tokens.shape[2]
         best, index = scores.max(1)
-        better = ((best > self.best[:, 0]) & ~self.done).nonzero().flatten()
-        self.best[better, 0] = best[better]
-        self.best_tokens[better, 0, :length] = self.tokens[better, origin[better, index[better]]]
-        self.best_tokens[better, 0, length] = self.eos[0]
+        better = (best > self.best[:, 0]) & ~self.done
+        self.best[:, 0] = torch.where(better, best, self.best[:, 0])
+        tokens = _rows(self.tokens, origin.gather(1, index[:, None]))[:, 0]
+        tokens = torch.cat([tokens, self.eos[:1].expand(len(tokens), 1)], 1)
+        kept = self.best_tokens[:, 0, : length + 1]
+        kept.copy_(torch.where(better[:, None], tokens, kept))
 
     def _merge(self, scores: Tensor, origin: Tensor) -> None:
         """Put ended hypotheses with these scores, [B, K], in their places among the best."""

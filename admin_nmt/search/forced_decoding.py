@@ -122,11 +122,11 @@ def _recorded(model: PreTrainedModel, inputs: dict[str, Tensor], layer: int) -> 
 
     def run() -> None:
         _record.set((decoder.layers[layer].encoder_attn, record))
-        model(
-            encoder_outputs=(states,),
-            attention_mask=hidden,
-            decoder_input_ids=targets,
-            decoder_attention_mask=future,
+        decoder(
+            input_ids=targets,
+            attention_mask=future,
+            encoder_hidden_states=states,
+            encoder_attention_mask=hidden,
             use_cache=False,
         )
 

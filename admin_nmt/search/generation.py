@@ -109,12 +109,23 @@ def _several_draws(
 
 
 def _check_prefixes(prefixes: Sequence[Sequence[int]], limits: Tensor) -> None:
-    for number, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True), 1):
+    for number, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True)):
         if len(prefix) > limit:
-            raise ValueError(
-                f"the prefix of sentence {number} has {len(prefix)} tokens, but its translation may have {limit}; give "
-                "a shorter one"
-            )
+            raise LongPrefixError(number, len(prefix), limit)
+
+
+class LongPrefixError(ValueError):
+    """A prefix, counted from 0, has more tokens than its translation may have."""
+
+    def __init__(self, number: int, length: int, limit: int) -> None:
+        super().__init__(number, length, limit)
+
+    def __str__(self) -> str:
+        number, length, limit = self.args
+        return (
+            f"the prefix of sentence {number + 1} has {length} tokens, but its translation may have {limit}; give a "
+            "shorter one"
+        )
 
 
 def _search_batch(

@@ -32,7 +32,7 @@ class PackedProduct:
     def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
         self.layer, self.dtype = layer, dtype
         self.smallest = SMALL if dtype == torch.float32 else 0
-        self.packed: tuple[int, Tensor, Tensor | None] | None = None
+        self.packed: tuple[tuple, Tensor, Tensor | None] | None = None
 
     def __reduce__(self) -> tuple:
         return PackedProduct, (self.layer, self.dtype)
@@ -42,7 +42,7 @@ class PackedProduct:
         if x.numel() * layer.out_features < self.smallest or not self._applies(x):
             return linear(x, layer.weight, layer.bias)
         packed = self.packed
-        if packed is None or packed[0] != layer.weight._version:
+        if packed is None or packed[0] != _state(layer.weight):
             packed = self.packed = self._pack()
         _, weight, bias = packed
         return torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), weight, bias, "none", [], "").to(x.dtype)
@@ -51,10 +51,15 @@ class PackedProduct:
         plain = x.dtype == self.layer.weight.dtype == torch.float32 and x.device.type == "cpu"
         return plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
 
-    def _pack(self) -> tuple[int, Tensor, Tensor | None]:
+    def _pack(self) -> tuple[tuple, Tensor, Tensor | None]:
         weight, bias = self.layer.weight, self.layer.bias
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(self.dtype), TYPICAL_ROWS)
-        return weight._version, packed, None if bias is None else bias.detach().to(self.dtype)
+        return _state(weight), packed, None if bias is None else bias.detach().to(self.dtype)
+
+
+def _state(weight: Tensor) -> tuple[int, int, int]:
+    """Is another one when a weight was changed, or another tensor has taken its place."""
+    return id(weight), weight.data_ptr(), weight._version
 
 
 def pack_products(model: PreTrainedModel, dtype: torch.dtype) -> None:

@@ -46,20 +46,26 @@ def generation_config(
 ) -> GenerationConfig:
     """The model's `default` with `options`, searching as fairseq does where they do not say otherwise.
 
+    `max_length` and `min_length` count the decoder start, as in `generate`; the model's own `max_length` is of no
+    account. Nothing lifts the ban on `<pad>` and on translations without a token.
+
     Raises:
-        ValueError: the length penalty is not finite, or more hypotheses are to be returned than a beam has.
+        ValueError: the length penalty is not finite, more hypotheses are to be returned than a beam has, or they are
+            asked for by `num_return_sequences`.
     """
-    config = copy.deepcopy(default)
-    config.update(
-        min_new_tokens=1,
-        suppress_tokens=[pad_token_id],
-        use_cache=True,
-        num_return_sequences=1,
-        return_dict_in_generate=False,
-        max_length=None,
-    )
     given = {name: value for name, value in options.items() if value is not None}
-    config.update(**given)
+    if "num_return_sequences" in given:
+        raise ValueError("num_return_sequences: is called nbest here; give that")
+    config = copy.deepcopy(default)
+    config.update(use_cache=True, return_dict_in_generate=False)
+    config.update(**_without_start({"min_length": default.min_length, "min_new_tokens": default.min_new_tokens}))
+    config.update(**_without_start(given))
+    config.update(
+        min_new_tokens=max(1, config.min_new_tokens or 0),
+        suppress_tokens=sorted({pad_token_id, *(default.suppress_tokens or []), *(config.suppress_tokens or [])}),
+        max_length=None,
+        min_length=GenerationConfig().min_length,
+    )
     if not math.isfinite(1.0 if config.length_penalty is None else config.length_penalty):
         raise ValueError(f"length_penalty is {config.length_penalty}; give a finite number")
     beams = config.num_beams or 1
@@ -69,6 +75,15 @@ def generation_config(
     if beams > 1:
         config.early_stopping = given.get("early_stopping", True)
     return config
+
+
+def _without_start(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same, with `max_length` and `min_length` as numbers of new tokens where those are not given as well."""
+    counted = {name: value for name, value in settings.items() if name not in ("max_length", "min_length")}
+    for length, tokens in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
+        if settings.get(length) and not counted.get(tokens):
+            counted[tokens] = settings[length] - 1
+    return counted
 
 
 def unknown_setting(config: GenerationConfig) -> str | None:

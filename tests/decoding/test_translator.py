@@ -297,3 +297,31 @@ def test_several_folders_are_an_ensemble(folder, tmp_path, tiny_model, tokenizer
     save_tokenizers(tmp_path / "other", toy_tokenizer(seed=1))
     with pytest.raises(ValueError, match=f"{folder} and .*other make no ensemble: their source vocabularies differ"):
         Translator.from_pretrained([folder, tmp_path / "other"])
+
+
+def test_a_tokenizer_with_a_state_is_asked_by_one_thread_at_a_time(shared_translator):
+    """Marian's reads target text in another state than source text."""
+
+    class Switching:
+        is_fast, inside = False, 0
+
+        def __getattr__(self, name: str):
+            return getattr(shared_translator.tokenizer, name)
+
+        def __call__(self, *args, **kwargs):
+            self.inside += 1
+            assert self.inside == 1
+            threading.Event().wait(0.02)
+            found = shared_translator.tokenizer(*args, **kwargs)
+            self.inside -= 1
+            return found
+
+    translator = Translator(shared_translator.model, Switching(), num_beams=1)
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [threads.submit(translator.translate, texts, target_prefixes=["a"] * len(texts)) for texts in shares()]
+        assert all(job.result() for job in jobs)
+
+
+def test_a_long_prefix_is_counted_among_all_sentences(shared_translator):
+    with pytest.raises(ValueError, match="the prefix of sentence 3 has"):
+        shared_translator.translate(["", "a", "b"], target_prefixes=["", "", "a b c " * 9], max_new_tokens=3)

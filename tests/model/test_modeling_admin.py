@@ -397,3 +397,17 @@ def test_compiled_model_equals_eager(tiny_model, variant, batch):
     compiled(**batch).loss.backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_resizing_two_vocabularies_resizes_the_sources(tiny_model, tmp_path, tied):
+    sizes = {"vocab_size": 40, "decoder_vocab_size": 50, "pad_token_id": 39, "decoder_start_token_id": 39}
+    model = tiny_model(share_encoder_decoder_embeddings=False, tie_word_embeddings=tied, **sizes)
+    inputs = {"input_ids": torch.tensor([[3, 4, 0]]), "decoder_input_ids": torch.tensor([[39, 48]])}
+    before = model(**inputs).logits
+    model.resize_token_embeddings(44)
+    assert model.lm_head.out_features == 50
+    model.save_pretrained(tmp_path)
+    again = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    assert (again.config.vocab_size, again.config.decoder_vocab_size) == (44, 50)
+    torch.testing.assert_close(again(**inputs).logits, before, rtol=1e-5, atol=1e-5)

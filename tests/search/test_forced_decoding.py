@@ -94,3 +94,9 @@ def test_a_model_that_copies_aligns_each_word_with_itself(tiny_model):
         rates["shuffled"].append(error_rate(set(shuffled.alignment()), identity))
     assert np.mean(rates["own"]) < 0.1
     assert np.mean(rates["shuffled"]) > 0.5
+
+
+def test_no_logits_are_computed(tiny_model):
+    model, pairs = tiny_model(), random_ids(3)
+    model.lm_head.register_forward_hook(lambda *_: pytest.fail("nobody reads them"))
+    attention_to_source(model, pairs["input_ids"][:], pairs["labels"][:], -1)

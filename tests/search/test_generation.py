@@ -164,3 +164,23 @@ def test_a_model_without_end_of_sentence_is_refused(model, sources):
     model.generation_config.eos_token_id = None
     with pytest.raises(ValueError, match=r"eos_token_id: generation_config\.json has none"):
         generate_ids(model, sources)
+
+
+def test_lengths_that_count_the_start_are_heeded(model, sources):
+    """`max_length` and `min_length` of `generate`, in the search here and where it hands over."""
+    never, always = {"sequence_bias": {(EOS,): -50.0}}, {"sequence_bias": {(EOS,): 50.0}}
+    for options in ({}, {"repetition_penalty": 1.1}):
+        assert {len(ids) for ids in generate_ids(model, sources, max_length=6, **never, **options)} == {5}
+        assert {len(ids) for ids in generate_ids(model, sources, min_length=4, **always, **options)} == {3}
+    assert {len(ids) for ids in generate_ids(model, sources, max_length=9, max_new_tokens=4, **never)} == {4}
+
+
+def test_the_models_own_settings_stand_beside_the_searchs(model, sources):
+    model.generation_config.suppress_tokens = [3]
+    model.generation_config.min_new_tokens = 4
+    config = generation_config(model.generation_config, PAD, {"suppress_tokens": [5]})
+    assert config.suppress_tokens == [3, 5, PAD] and config.min_new_tokens == 4
+    for ids in generate_ids(model, sources, num_beams=2):
+        assert 3 not in ids and len(ids) >= 4
+    with pytest.raises(ValueError, match="num_return_sequences: is called nbest here"):
+        generate_ids(model, sources, num_return_sequences=2)

@@ -102,3 +102,12 @@ def test_the_search_finds_the_same_and_the_output_layer_stays_float32(tiny_model
     assert model.lm_head.forward.dtype == torch.float32
     assert model.model.decoder.layers[0].fc1.forward.dtype == torch.bfloat16
     assert set(model.state_dict()) == names
+
+
+@torch.no_grad()
+def test_a_weight_that_is_replaced_is_laid_out_anew(layer, x):
+    layer(x)
+    layer.load_state_dict({name: 2 * value for name, value in layer.state_dict().items()}, assign=True)
+    torch.testing.assert_close(layer(x), plain(layer, x), rtol=1e-5, atol=1e-5)
+    layer.weight.data = -layer.weight.data
+    torch.testing.assert_close(layer(x), plain(layer, x), rtol=1e-5, atol=1e-5)
