@@ -27,7 +27,6 @@ from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..data.tokenizing import pair_lengths
 from ..distributed import start_processes
-from ..reports.markdown import table_text
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import load_recipe
@@ -171,73 +170,6 @@ def measure(args: PreparationBenchmark) -> dict[str, Any]:
     facts = {name: value for name, value in asdict(args).items() if name != "data"}
     facts |= {"cores": available_cores(), "load": load}
     return facts | measured | {"sizes": totals, "tokenizers": alone, "start": start}
-
-
-def as_markdown(results: dict[str, Any]) -> str:
-    """The measurements as a page."""
-    copies, start = results["copies"], results["start"]
-    million = copies * results["pairs"] / 1e6
-    rows = [
-        (
-            step["step"],
-            f"{step['seconds']:.1f}",
-            f"{step['pairs_per_second']:,.0f}",
-            f"{step['cpu_seconds']:.1f}",
-            f"{step['peak_memory_gb']:.2f}",
-            f"{step['cpu_seconds'] * copies / 3600:.2f}",
-        )
-        for step in results["steps"]
-    ]
-    alone = results["tokenizers"]["pairs_per_second"]
-    grown = [
-        (
-            f"{total['pairs']:,}",
-            f"{total['seconds']:.1f}",
-            f"{total['pairs_per_second']:,.0f}",
-            f"{total['pairs_per_second'] / alone:.2f}",
-            f"{total['cpu_seconds']:.1f}",
-            f"{total['peak_memory_gb']:.2f}",
-        )
-        for total in results["sizes"]
-    ]
-    sizes_head = ["pairs", "seconds", "pairs a second", "times tokenizers alone", "CPU seconds", "peak memory, GB"]
-    head = ["step", "seconds", "pairs a second", "CPU seconds", "peak memory, GB"]
-    table = table_text([*head, f"extrapolated to {million:.0f} M pairs, CPU hours"], rows)
-    return f"""# Preparing data, and starting on it
-
-`admin-nmt benchmark data path/to/multi30k`: {results["pairs"]:,} made-up pairs in two plain files of together
-{results["text_gb"]:.2f} GB, joint vocabulary of {results["vocab_size"]:,}, {results["num_proc"]} processes on
-{results["cores"]} cores with a load of {results["load"]:.1f} before the run (where others compute, the seconds are
-longer than on a free machine, the CPU seconds hardly). The words are those of Multi30k and compounds of them: real text
-has more rare words. Memory is that of all processes together, pages of mapped files left out. The last column is no
-measurement: it is what {million:.0f} million pairs need if every step grows with their number. Cleaning, tokenising and
-the counting of the vocabulary share it among all cores, reading does so by files.
-
-{table}
-
-All steps together, by the number of pairs, against what the tokenizers library gives alone, on all cores and with text
-that is in memory: {alone:,.0f} pairs of this text a second ({results["tokenizers"]["pairs"]:,} pairs).
-
-{table_text(sizes_head, grown)}
-
-The cache has {results["cache_gb"]:.2f} GB. A training then starts on an epoch of {start["pairs"]:,} pairs (the same
-ones {copies} times), with a model of one layer. Its first update ends {start["first update"]:.1f} s after the launch:
-{start["imports"]:.1f} s imports, {start["prepare"] - start["imports"]:.1f} s data,
-{start["trainer"] - start["prepare"]:.1f} s model and trainer, {start["first update"] - start["trainer"]:.1f} s
-planning, ω and the update; {start["cpu"]:.1f} CPU seconds in all. Planning alone takes {start["planning"]:.1f} s
-({start["planning cpu"]:.1f} CPU seconds) for {start["batches"]:,} batches; the process peaks at
-{start["peak_memory_gb"]:.2f} GB, mapped files included.
-"""
-
-
-def run_preparation_benchmark(args: PreparationBenchmark, folder: Path | None = None) -> None:
-    """Measure, print the page, and leave data.json and data.md in a folder."""
-    results = measure(args)
-    print(as_markdown(results))
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "data.json").write_text(json.dumps(results, indent=1) + "\n")
-        (folder / "data.md").write_text(as_markdown(results))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from .processes import alone
 from .stopwatch import synchronize
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-LENGTH, STEPS, ROUNDS = 16, 1, 2
+LENGTH, STEPS = 16, 1
 
 
 @dataclass(frozen=True)

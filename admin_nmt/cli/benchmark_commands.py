@@ -264,8 +264,12 @@ def planning(
 @benchmark.command("billion-pairs")
 def billion_pairs(
     rates: Annotated[
-        Path, typer.Option(help="Folder of a machine, or of data.json, planning.json and translation.json.")
-    ] = FOLDER,
+        Path | None,
+        typer.Option(
+            help="Folder of a machine, or of data.json, planning.json and translation.json; by default that of the one "
+            "machine below model_cards/benchmark."
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for README.md and rates.json.")] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Sentence pairs of the corpus.")] = 10**9,
     machines: Annotated[int, typer.Option(min=1, help="Machines that share the work.")] = 8,
@@ -277,10 +281,15 @@ def billion_pairs(
 
     \b
     admin-nmt benchmark billion-pairs --output model_cards/billion-pairs
-    admin-nmt benchmark billion-pairs --machines 1 --cores 2 --pairs 40000000
+    admin-nmt benchmark billion-pairs --rates gathered --machines 1 --cores 2 --pairs 40000000
     """
     from ..planning.billion_pairs import Machines, gather_rates, page, write_plan
 
+    if rates is None:
+        measured = [path.parent for path in FOLDER.glob("*/machine.json")]
+        if len(measured) != 1:
+            raise typer.BadParameter(f"{FOLDER} has {len(measured)} machines; name a folder by --rates")
+        (rates,) = measured
     gathered, given = gather_rates(rates), Machines(machines, cores)
     print(page(gathered, pairs, given) if output is None else write_plan(gathered, pairs, given, output))
 

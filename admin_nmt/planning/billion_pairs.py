@@ -50,7 +50,8 @@ def gather_rates(folder: Path) -> dict[str, Any]:
     found = {name: _results(folder, files) for name, files in SOURCES.items()}
     for name, key in (("data", "steps"), ("planning", "duplicates")):
         if key not in found[name]:
-            raise ValueError(f"{folder}: has no results of {name}; measure it with: admin-nmt benchmark {name}")
+            part = "growth" if name == "planning" else name
+            raise ValueError(f"{folder}: has no results of {name}; measure them with: admin-nmt benchmark {part}")
     data, planning = found["data"], found["planning"]
     steps = [{key: step[key] for key in ("step", "pairs", "cpu_seconds", "peak_memory_gb")} for step in data["steps"]]
     rates = {

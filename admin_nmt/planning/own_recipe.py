@@ -25,6 +25,7 @@ FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of T
 EVALUATIONS = 20  # of a run
 SECTIONS = ("data", "tokenizer", "model", "training", "evaluation", "card")
 OVERRIDDEN = "given on the command line"
+EPOCHS = "training.num_train_epochs"
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,11 @@ def plan(
     made.choose("tokenizer.vocab_size", row.vocabulary, row.vocabulary_why)
     _choose_model(made, shape)
     batch = _choose_batch(made, shape, row, machine)
-    updates = _choose_updates(made, corpus, shape, row, machine, given.get("training.max_steps"))
+    updates = _choose_updates(made, corpus, shape, row, machine, given)
     _choose_training(made, shape, updates, machine, given.get("training.eval_steps", given.get("training.save_steps")))
     for name, value in given.items():
-        made.choose(name, value, OVERRIDDEN)
+        if name != EPOCHS:  # which the updates come to
+            made.choose(name, value, OVERRIDDEN)
     depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, shape, row, updates)
     made.told = [
         _told_data(corpus),
@@ -188,9 +190,16 @@ def _epochs(corpus: OwnCorpus, shape: Shape, row: Row, updates: int) -> float:
     return updates * shape.batch * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
 
 
-def _choose_updates(made: Plan, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, given: Any) -> int:
-    if isinstance(given, int) and given > 0:
-        return given
+def _choose_updates(
+    made: Plan, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]
+) -> int:
+    updates, epochs = given.get("training.max_steps"), given.get(EPOCHS)
+    if isinstance(updates, int) and updates > 0:
+        return updates
+    if isinstance(epochs, int | float) and epochs > 0:
+        updates = math.ceil(epochs / _epochs(corpus, shape, row, 1))
+        made.choose("training.max_steps", updates, f"about {epochs:g} epochs, {OVERRIDDEN}")
+        return updates
     wanted = row.epochs / _epochs(corpus, shape, row, 1)
     updates = max(row.fewest, min(MOST_UPDATES[machine.kind], wanted))
     updates = math.ceil(updates / 100) * 100

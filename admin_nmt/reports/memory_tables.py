@@ -51,6 +51,7 @@ PRECISIONS: list[dict[str, Any]] = [
     {"training.bf16": False, "training.fp16": False, "model.dtype": "bfloat16"},
 ]
 CHECKPOINTING = (None, 4, 2, 1)  # every how many layers
+WITHOUT_AND_WITH = [["--training.activation_checkpointing", value] for value in ("false", "true")]
 SHORT, LONG = BatchShape(64, 16, 16), BatchShape(8, 128, 128)
 
 
@@ -229,7 +230,9 @@ def recipe_rows(
         recipe = load_recipe(path, overrides, called)
         prepared = prepare(recipe) if prepared_data else None
         shape, size = worst_batch(recipe, prepared), vocabulary(recipe, prepared)
-        for varied in variations(path, overrides, called) if options else [recipe]:
+        both = recipe.training.activation_checkpointing == "auto"  # which is one or the other on a card
+        alone = [load_recipe(path, [*overrides, *one], called) for one in WITHOUT_AND_WITH] if both else [recipe]
+        for varied in variations(path, overrides, called) if options else alone:
             attention = varied.model.attn_implementation
             memory = predict_memory(model_config(varied, prepared), arguments_on_a_gpu(varied), shape, attention)
             cells = {"recipe": path.stem, "precision": precision(varied), "checkpointing": checkpointing(varied)}

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from accelerate import PartialState
 from filelock import BaseFileLock, FileLock, Timeout
+from transformers import PreTrainedConfig
 
 from ..files import write_text_whole
 from ..schema.yaml_files import YamlLoader
@@ -38,7 +39,8 @@ def claim_folder(recipe: Recipe) -> None:
     folder = Path(recipe.output_dir)
     path, values = folder / "recipe.yaml", recipe.as_dict()
     earlier = _read_claim(path)
-    if earlier is not None and complete_checkpoints(folder):
+    if earlier is not None and (checkpoints := complete_checkpoints(folder)):
+        earlier = with_its_rule(earlier, PreTrainedConfig.get_config_dict(checkpoints[-1])[0])
         for name, (old, new) in differences(earlier, values, FIXED_ON_RESUME).items():
             raise ValueError(
                 f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
@@ -50,9 +52,17 @@ def claim_folder(recipe: Recipe) -> None:
         _lock(folder)
         for left in [left for pattern in UNFINISHED for left in folder.glob(pattern)]:
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-        if earlier != values:
+        if _read_claim(path) != values:
             write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     PartialState().wait_for_everyone()
+
+
+def with_its_rule(recipe: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe of an earlier run with the rule for ω that it trained with: the default was `profile` once."""
+    model = dict(recipe.get("model") or {})
+    if "from_pretrained" not in model and model.get("variant", "admin") == "admin" and "omega_rule" in configuration:
+        model.setdefault("omega_rule", configuration["omega_rule"])
+    return dict(recipe) | {"model": model}
 
 
 def differences(

@@ -14,6 +14,7 @@ from datasets import Dataset
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..averaging import average_checkpoints
+from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores
 from ..distributed import print_once
 from ..exporting import ExportError, FoldingError, export_standard
@@ -134,7 +135,7 @@ def test_scores(
         files = {"test.hyp": translations, "test.src": test["source"][:]}
         files |= {reference_name(number): lines for number, lines in enumerate(columns)}
         for name, lines in files.items():
-            (model.parent / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            (model.parent / name).write_text("".join(f"{one_line(line)}\n" for line in lines), encoding="utf-8")
     scores: dict[str, Any] = corpus_scores(translations, references, language)
     scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)

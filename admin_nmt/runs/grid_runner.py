@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..data.arrow_cache import available_cores
 from .grids import Grid, Run
@@ -64,14 +64,16 @@ def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[
 
 
 def stop(processes: list[subprocess.Popen]) -> None:
-    """Interrupt processes and their children; kill those that do not stop."""
-    for sent in (signal.SIGINT, signal.SIGKILL):
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, sent)
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and any(process.poll() is None for process in processes):
-            time.sleep(0.1)
+    """Have runs save a checkpoint and stop; kill those that do not, and their children."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and any(process.poll() is None for process in processes):
+        time.sleep(0.1)
+    for process in processes:
+        with suppress(ProcessLookupError):  # nobody of the group is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..schema.sections import Section, checked
 from ..schema.yaml_files import load_yaml, parse_overrides
-from .claim import FIXED_ON_RESUME, differences
+from .claim import FIXED_ON_RESUME, differences, with_its_rule
 from .recipe import Recipe, load_recipe
 from .results import results_or_none
 
@@ -22,6 +22,7 @@ COMPARED = (
     "gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adversarial_weight",
 )  # fmt: skip
 
+SEED = "training.seed"
 PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named after its system
 
 
@@ -79,7 +80,7 @@ class Run:
     @property
     def arguments(self) -> list[str]:
         """What follows the recipe on the command line of `train`; the last of two values for a field holds."""
-        own = {"training.seed": self.seed, "output_dir": str(self.folder)}
+        own = {SEED: self.seed, "output_dir": str(self.folder)}
         values = dict(self.grid.overrides) | dict(self.grid.systems[self.system]) | own
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]
 
@@ -95,7 +96,8 @@ class Run:
         """
         results = results_or_none(self.folder)
         if results is not None and "recipe" in results:
-            for name, (old, new) in differences(results["recipe"], self.recipe().as_dict(), COMPARED).items():
+            earlier = with_its_rule(results["recipe"], results.get("model", {}).get("config", {}))
+            for name, (old, new) in differences(earlier, self.recipe().as_dict(), COMPARED).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "
                     "delete it, or give another --output_dir"
@@ -129,6 +131,8 @@ class GridFile(Section):
             fields = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
             if fields := [key for key in fields if key != "data.train"]:
                 raise ValueError(f"system {name} changes {fields[0]}; all have the same, but for data.train")
+            if SEED in (system or {}) or "output_dir" in (system or {}):
+                raise ValueError(f"system {name} has a seed or a folder of its own; the grid has seeds and output_dir")
         return self
 
 
@@ -142,6 +146,8 @@ def load_grid(path: str | Path, overrides: list[str] | None = None, called: str 
         ValueError: naming the file and what is wrong in it; every run's recipe is checked.
     """
     path, called, given = Path(path), called or str(path), dict(parse_overrides(overrides or []))
+    if SEED in given:
+        raise ValueError(f"--{SEED}: every run of a grid has a seed of its own; choose among them by --seed")
     file = checked(GridFile, load_yaml(path, called), called)
     grid = Grid(
         title=file.title,

@@ -85,5 +85,5 @@ def test_the_page_lies_beside_its_rates(results, tmp_path):
 
 def test_what_was_not_measured_is_named(results):
     (results / "planning.json").unlink()
-    with pytest.raises(ValueError, match="has no results of planning; measure it with: admin-nmt benchmark planning"):
+    with pytest.raises(ValueError, match="has no results of planning; measure them with: admin-nmt benchmark growth"):
         gather_rates(results)

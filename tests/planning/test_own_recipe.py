@@ -65,6 +65,13 @@ def test_updates_are_epochs_within_limits():
     assert steps[40_000_000, "gpu"] == 100_000
 
 
+def test_epochs_that_are_asked_for_come_to_updates():
+    """Not besides them: `max_steps` would win."""
+    chosen = plan(corpus(29_000), LANGUAGES, "x", CPU).values["training"]["max_steps"]
+    asked = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": 3}).values["training"]
+    assert asked["max_steps"] == pytest.approx(chosen / 4, rel=0.02) and "num_train_epochs" not in asked
+
+
 def test_the_batch_shrinks_to_the_memory_and_is_accumulated():
     large, small = (plan(corpus(2_000_000), LANGUAGES, "x", replace(GPU, free=free)) for free in (80e9, 5.5e9))
     assert large.values["training"]["max_tokens"] == 8192

@@ -37,12 +37,13 @@ variant = json.loads(arguments["--model.variant"])
 if variant == "pre_ln":
     sys.exit("error: no such file")
 if variant == "deepnorm":
+    def save_and_stop(*_):
+        (folder / "saved").touch()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, save_and_stop)
     (folder / "started").touch()
-    try:
-        time.sleep(60)
-    except KeyboardInterrupt:
-        (folder / "interrupted").touch()
-        sys.exit(1)
+    time.sleep(60)
 seed = int(arguments["--training.seed"])
 (folder / "results.json").write_text(json.dumps(RESULTS | {"seed": seed}))
 """
@@ -134,6 +135,7 @@ def test_the_last_override_wins(recipe_file, tmp_path):
     [
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
         ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; all have the same, but for data.train"),
+        ({"systems": {"a": {"training.seed": 7}}}, "system a has a seed or a folder of its own"),
         ({"systems": {"a": {"data.train": {"source": "x.tsv"}}}}, "system a: changes data.train; give tokenizer.path"),
         ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
         ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
@@ -193,6 +195,31 @@ def test_a_run_of_other_settings_is_not_counted(grid):
         run.results()
     (run.folder / "results.json").write_text("")
     assert run.results() is None
+
+
+def test_the_rule_that_an_older_run_took_by_default_is_its_rule(tmp_path):
+    """It was `profile`, and older runs do not name it."""
+    (tmp_path / "recipe.yaml").write_text("output_dir: run\ndata: {builtin: phrasebook}\n")
+    systems = {"profile": {"model.omega_rule": "profile"}, "default": {}, "post_ln": {"model.variant": "post_ln"}}
+    runs = list(Grid("A test", tmp_path / "recipe.yaml", tmp_path / "grid", systems, [1]).runs())
+    for run in runs:
+        recipe = run.recipe().as_dict()
+        recipe["model"].pop("omega_rule", None)
+        run.folder.mkdir(parents=True)
+        model = results()["model"] | {"config": {"omega_rule": "profile"}}
+        (run.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe, "model": model}))
+    assert runs[0].results() and runs[2].results()
+    with pytest.raises(
+        ValueError, match=r"default-seed1 holds a run with model\.omega_rule 'profile', and the grid has"
+    ):
+        runs[1].results()
+
+
+def test_a_seed_for_all_runs_is_refused(recipe_file, tmp_path):
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match=r"--training\.seed: every run of a grid has a seed of its own; .* by --seed"):
+        load_grid(tmp_path / "grid.yaml", ["--training.seed", "5"])
 
 
 def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
@@ -262,7 +289,7 @@ def test_an_interrupt_stops_the_runs(grid, launch):
             run_all(pending(grid), 2, launch, told)
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert all((run.folder / "interrupted").exists() for run in grid.runs())
+    assert all((run.folder / "saved").exists() for run in grid.runs())
     assert len(pending(grid)) == 2
 
 

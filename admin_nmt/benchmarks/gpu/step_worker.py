@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...runs.results import commit, device_name
+from ...trainer.allocator import let_segments_grow
 from .gpu_setup import Setup
 from .step_runner import Step, log_file, write_result
 
@@ -56,6 +57,7 @@ def run(step: Step, setup: Setup, known: dict[str, Any]) -> None:
 
 def main() -> None:
     """Import what all steps need, then wait for one; its output goes to its log."""
+    let_segments_grow()  # as a training does, before anything asks for memory
     for name in IMPORTED:
         import_module(f".{name}", __package__)
     print("ready", flush=True)

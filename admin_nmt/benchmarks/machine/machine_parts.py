@@ -121,7 +121,6 @@ def loss(plan: Plan) -> Part:
     cases = [
         Case(case, 60.0, partial(parts.measure_round, comparison, number, plan.toy))
         for number, case, comparison in plan.case_names(list(known))
-        if number < parts.ROUNDS
     ]
     return Part("loss", {name: asdict(sizes) for name, sizes in known.items()}, cases)
 
