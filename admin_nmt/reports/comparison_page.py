@@ -183,7 +183,8 @@ def run_tables(comparison: Comparison) -> list[Table]:
 
 def versus(one: Difference) -> str:
     """A difference with its p and verdict."""
-    return f"{signed(one.points)} ({one.p:.3f}) {one.mark}"
+    p = f"{one.p:.3f}" if one.p >= 0.001 else "<0.001"
+    return f"{signed(one.points)} ({p}) {one.mark}"
 
 
 def signed(points: float) -> str:
