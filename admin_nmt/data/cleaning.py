@@ -95,7 +95,7 @@ def clean(
     """Drop the pairs that `options` names and count them.
 
     Identity of texts is judged by 64-bit hashes of the stripped text (one false match in some 10^4 corpora of 40
-    million pairs), so that no text is held in memory: 9 bytes a pair, and 24 more while duplicates are looked for.
+    million pairs), so that no text is held in memory: 9 bytes a pair, and some 60 while duplicates are looked for.
     The text is not copied: the kept pairs are indices of the dataset, in a memory-mapped file.
 
     Args:

@@ -117,7 +117,9 @@ def index_page(folder: Path) -> str:
     text = "# Benchmarks by machine\n\n" + paragraph(f"""`{COMMAND}` measures training, decoding, the loss, start,
         preparation of data and the growth of cost on the machine where it runs, and writes a folder for it here. Ratios
         compare systems that were measured in turns on one machine, in brackets the lowest and the highest round; where
-        there is a dash, nothing was measured.""")
+        there is a dash, nothing was measured. *ours* is admin_nmt. Of speeds, more is better; of the start, less.
+        Growth is the speed at the largest size over what it would be if time grew with the operations (of batches: if
+        it were that of the smallest), so above 1 is better.""")
     if not machines:
         return f"{text}\n\nNo machine has a page yet.\n"
     return f"{text}\n\n{table_text(['ratio', *links], rows)}\n"

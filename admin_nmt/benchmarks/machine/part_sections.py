@@ -117,9 +117,10 @@ def data(results: Results) -> Section:
     text = paragraph(f"""{value["pairs"]:,} made-up pairs of the words of {results.settings["corpus"]},
         {value["text_gb"]:.2f} GB of text, joint vocabulary of {value["vocab_size"]:,}, {value["num_proc"]} processes.
         *cores busy* is CPU seconds a second; memory is that of all processes together, without mapped files.""")
+    imports, planning = (start[name] / start["first update"] for name in ("imports", "planning"))
     after = paragraph(f"""A training on {start["pairs"]:,} pairs (the same ones {value["copies"]} times) ends its first
-        update {start["first update"]:.1f} s after the launch, {start["imports"] / start["first update"]:.2f} of that
-        imports and {start["planning"] / start["first update"]:.2f} the planning of {start["batches"]:,} batches.""")
+        update {start["first update"]:.1f} s after the launch; imports took {imports:.0%} of that, and planning
+        {start["batches"]:,} batches {planning:.0%}.""")
     return Section("Data", f"{text}\n\n{table_text(head, table)}\n\n{after}")
 
 
