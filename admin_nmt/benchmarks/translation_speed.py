@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, PreTrainedModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
@@ -46,6 +47,14 @@ SHAPES = {
 BASE, EXACT = "CTranslate2 float32", "ours float32"
 SYSTEMS = ("stock", EXACT, "ours", BASE, "CTranslate2 int8")
 STOCK_BATCH = 32
+# What a search spends its time on, by the operators of torch that do it.
+WORK = {
+    "linear layers": ("mkldnn::_linear_pointwise", "aten::addmm", "aten::mm"),
+    "products of attention": ("aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product_flash_attention_for_cpu"),
+    "softmax": ("aten::_softmax",),
+    "log-softmax of the vocabulary": ("aten::_log_softmax",),
+    "choice of the best": ("aten::topk", "aten::amax", "aten::gather", "aten::sort"),
+}
 
 
 @dataclass
@@ -153,8 +162,11 @@ def systems() -> list[str]:
     return [*SYSTEMS, *(["CTranslate2 bfloat16"] if bfloat16 else [])]
 
 
-def measure(system: str, case: Case) -> dict[str, float]:
-    """Seconds, CPU seconds of all threads, and growth of the peak memory in MB, of translating all sentences."""
+def measure(system: str, case: Case) -> dict[str, Any]:
+    """Seconds, CPU seconds of all threads, and growth of the peak memory in MB, of translating all sentences.
+
+    Of ours also `shares`, what its CPU time is spent on.
+    """
     torch.set_num_threads(case.threads)
     memory = peak_memory()
     translate = build(system, case)
@@ -162,7 +174,17 @@ def measure(system: str, case: Case) -> dict[str, float]:
     start, cpu = time.perf_counter(), time.process_time()
     translate(case.sentences)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    return {"seconds": seconds, "cpu_seconds": cpu, "memory_mb": peak_memory() - memory}
+    found: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu, "memory_mb": peak_memory() - memory}
+    return found | ({"shares": shares(translate, case.sentences)} if system == "ours" else {})
+
+
+def shares(translate: Callable[[list[str]], list[str]], sentences: list[str]) -> dict[str, float]:
+    """The share of each of `WORK` in the CPU time of operators on one thread; the rest is that of all others."""
+    torch.set_num_threads(1)
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
+        translate(sentences)
+    times = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    return {what: sum(times.get(name, 0.0) for name in names) / sum(times.values()) for what, names in WORK.items()}
 
 
 def peak_memory() -> float:

@@ -70,6 +70,8 @@ def measured(tmp_path_factory) -> Path:
 def test_the_page_has_every_part(measured):
     page = (measured / "README.md").read_text(encoding="utf-8")
     assert "1-1 d 16, 256 tokens | ours |" in page and "CTranslate2 int8" in page
+    (shares,) = re.findall(r"^\| random, 1-1 d 16 \|((?: \d+% \|){6})$", page, re.MULTILINE)
+    assert 98 <= sum(map(int, re.findall(r"\d+", shares))) <= 102
     assert "dlcl_stacked" in page and "tokenising | 0.75 | 3.0 |" in page
     assert "| 10,000 | 1.00 | 0.01 | 66.67 | 4 |" in page and "| admin-nmt translate --text | 1.50 | 6.00 |" in page
     for name in PARTS:

@@ -55,7 +55,25 @@ def decoding(results: Results) -> Section:
         models have random weights and take {results.settings["steps"]} steps for every sentence. *stock* is
         `MarianMTModel.generate` at batch 32 in the order of the file; *ours* and CTranslate2 take the same batches of
         sorted sentences. Memory is the growth of the process's peak.""")
-    return Section("Decoding", f"{text}\n\n{table_text(head, table)}", index)
+    return Section("Decoding", "\n\n".join([text, table_text(head, table), *time_of_ours(results)]), index)
+
+
+def time_of_ours(results: Results) -> list[str]:
+    """What the CPU time of our search goes into, where that was measured."""
+    profiled = {}
+    for title, systems in {name: runs for value in results.values() for name, runs in value.items()}.items():
+        if rounds := [run["shares"] for run in systems["ours"] if "shares" in run]:
+            profiled[title] = {what: median(one[what] for one in rounds) for what in rounds[0]}
+    if not profiled:
+        return []
+    works = list(next(iter(profiled.values())))
+    rows = [
+        [title, *(f"{one[what]:.0%}" for what in works), f"{1 - sum(one.values()):.0%}"]
+        for title, one in profiled.items()
+    ]
+    text = paragraph("""What limits our search: the share of each kind of work in the CPU time of all operators, by
+        PyTorch's profiler, on one thread. The rest are small operators, which the profiler makes seem slower.""")
+    return [text, table_text(["model", *works, "the rest"], rows)]
 
 
 def loss(results: Results) -> Section:
