@@ -36,7 +36,7 @@ ELSEWHERE = re.compile(r"^<!-- (.+), run by (tests/\S+) -->\n$")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("bash", "python", "yaml")
 # A page, and the title above its table.
-PAPERS = ("training/guide/experiments.md", "### The papers' tables and figures\n")
+PAPERS = ("training/guide/experiments.md", "## The papers' tables and figures\n")
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
