@@ -231,6 +231,7 @@ def _alone(model: AdminForConditionalGeneration) -> AdminForConditionalGeneratio
     That computes in bfloat16, and a GPU in TF32: both round more than the check forgives.
     """
     copied = type(model)(copy.deepcopy(model.config)).to(model.dtype)
+    copied.set_attn_implementation("eager")  # flash attention needs a GPU
     copied.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
     copied.generation_config = model.generation_config
     return copied
