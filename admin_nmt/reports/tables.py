@@ -1,6 +1,7 @@
 """The tables and plots of a grid: mean and spread over the seeds of each system."""
 
 import csv
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean, stdev
@@ -163,7 +164,8 @@ def differ_in_depth(rows: list[Row]) -> bool:
 
 def line_of(row: Row) -> str:
     """The system without its depth, 18-6: systems that differ in nothing else are one line of the plot."""
-    return row["system"].replace(f"{row['encoder_layers']}-{row['decoder_layers']}", "").strip("-_ ") or row["variant"]
+    left = row["system"].replace(f"{row['encoder_layers']}-{row['decoder_layers']}", "").strip("-_ ")
+    return re.sub(r"([-_ ])[-_ ]+", r"\1", left) or row["variant"]
 
 
 def write_csv(path: Path, rows: list[Row]) -> None:

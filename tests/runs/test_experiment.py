@@ -224,7 +224,7 @@ def test_a_seed_for_all_runs_is_refused(recipe_file, tmp_path):
 
 def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
-    systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a--b", "x": "x"}
+    systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a-b", "x": "x"}
     assert {system: line_of(row | {"system": system}) for system in systems} == systems
 
 
