@@ -248,14 +248,15 @@ def check_same_outputs(
     """
     config = model.config
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, config.pad_token_id, (4, 12), generator=generator)
+    length = min(12, config.max_position_embeddings)
+    ids = torch.randint(2, config.pad_token_id, (4, length), generator=generator)
     ids[0, 8:] = config.pad_token_id
     mask = ids.ne(config.pad_token_id).long()
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
     stock = stock.to(model.device)
     decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
     # None takes the place of what a model's own configuration may have, which would go before `max_length`.
-    settings: Any = inputs | {"num_beams": 5, "max_length": 13, "max_new_tokens": None, "early_stopping": True}
+    settings: Any = inputs | {"num_beams": 5, "max_length": length + 1, "max_new_tokens": None, "early_stopping": True}
     with evaluation_mode(model):
         ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
         beams = [m.generate(**settings).tolist() for m in (model, stock)]

@@ -221,6 +221,11 @@ def test_check_finds_a_wrong_weight(model, name):
         check_same_outputs(ours, stock, tolerance=1000)
 
 
+def test_a_model_of_few_positions_is_checked(model):
+    ours = model(max_position_embeddings=7)
+    assert check_same_outputs(ours, standard_model(ours)) < 1e-5
+
+
 def test_model_is_left_alone(model, tokenizer, tmp_path):
     ours = model().train()
     before = {name: tensor.clone() for name, tensor in ours.state_dict().items()}

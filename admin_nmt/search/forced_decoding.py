@@ -96,10 +96,12 @@ def attention_to_source(
             known = f"give 0 to {layers - 1}, or -{layers} to -1 from the last"
             raise ValueError(f"alignment layer {layer}: the decoder has {layers} layers; {known}")
     collate = Seq2SeqCollator(model.config.pad_token_id, model.config.decoder_start_token_id)
+    end = model.config.eos_token_id
+    end = end[0] if isinstance(end, list) else end
 
     def attend(batch: list[int]) -> list[np.ndarray]:
         # A label more than the target has, so that there is one; its row is left out.
-        pairs = [{"input_ids": source_ids[i], "labels": [*target_ids[i], model.config.eos_token_id]} for i in batch]
+        pairs = [{"input_ids": source_ids[i], "labels": [*target_ids[i], end]} for i in batch]
         inputs = {name: tensor.to(model.device) for name, tensor in collate(pairs).items()}
         weights = torch.stack([_recorded(one, inputs, layer) for one in members(model)]).mean(0).cpu().numpy()
         return [row[: len(target_ids[i]), : len(source_ids[i])] for row, i in zip(weights, batch, strict=True)]

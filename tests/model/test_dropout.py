@@ -57,3 +57,18 @@ def test_identity_in_evaluation_and_without_p():
     x = torch.randn(100)
     assert torch.equal(Dropout(0.3).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+def test_each_dropout_falls_in_training_alone(tiny_model, batch, attention, name):
+    rates = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    model, without = (tiny_model(**rates | rate, attn_implementation=attention) for rate in ({name: 0.5}, {}))
+    without.load_state_dict(model.state_dict())
+    inputs = {"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}
+    with torch.no_grad():
+        expected = without.train()(**inputs).logits
+        assert torch.equal(model.eval()(**inputs).logits, expected)
+        first, second = (model.train()(**inputs).logits for _ in range(2))
+    assert not torch.allclose(first, expected, atol=1e-3)
+    assert not torch.allclose(first, second, atol=1e-3)

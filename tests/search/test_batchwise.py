@@ -1,6 +1,7 @@
 """Batches beside each other on the threads of a CPU: the same results in the same order, whatever happens."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -73,6 +74,7 @@ def test_an_error_comes_through_and_frees_the_cores(tiny_model, two_threads):
 
     def fail(batch: list[int]) -> list[int]:
         begun.append(batch)
+        time.sleep(0.01)  # for the one who waits to hear of it on a busy machine
         raise ValueError("no number")
 
     with pytest.raises(ValueError, match="no number"):

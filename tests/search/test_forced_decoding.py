@@ -100,3 +100,10 @@ def test_no_logits_are_computed(tiny_model):
     model, pairs = tiny_model(), random_ids(3)
     model.lm_head.register_forward_hook(lambda *_: pytest.fail("nobody reads them"))
     attention_to_source(model, pairs["input_ids"][:], pairs["labels"][:], -1)
+
+
+def test_several_tokens_may_end_a_sentence(tiny_model):
+    model = tiny_model()
+    expected = attention_to_source(model, [[7, 8, 0]], [[9]], -1)
+    model.config.eos_token_id = [0, 5]
+    assert attention_to_source(model, [[7, 8, 0]], [[9]], -1)[0] == pytest.approx(expected[0])
