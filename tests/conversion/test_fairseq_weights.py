@@ -182,6 +182,21 @@ def test_settings_are_taken_over(checkpoint):
     assert {name: getattr(config, name) for name in CONVENTIONS} == CONVENTIONS
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "field", "expected"),
+    [
+        ("no_scale_embedding", True, "scale_embedding", False),
+        ("no_scale_embedding", False, "scale_embedding", True),
+        ("activation_fn", "gelu", "activation_function", "gelu"),
+        ("label_smoothing", 0.3, "label_smoothing", 0.3),
+        ("max_target_positions", 2048, "max_position_embeddings", 2048),
+    ],
+)
+def test_each_argument_sets_its_field(checkpoint, argument, value, field, expected):
+    state, args = checkpoint
+    assert getattr(convert_fairseq(state, args | {argument: value}).config, field) == expected
+
+
 def test_missing_and_unexpected_keys_are_listed(checkpoint):
     state, args = checkpoint
     del state["encoder.layers.1.fc1.bias"], state["decoder.layers.0.encoder_attn.out_proj.weight"]
