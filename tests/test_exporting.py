@@ -221,6 +221,12 @@ def test_check_finds_a_wrong_weight(model, name):
         check_same_outputs(ours, stock, tolerance=1000)
 
 
+def test_every_rate_of_dropout_is_exported(model):
+    rates = {"dropout": 0.3, "attention_dropout": 0.1, "activation_dropout": 0.2}
+    config = standard_model(model(**rates)).config
+    assert {name: getattr(config, name) for name in rates} == rates
+
+
 def test_a_model_of_few_positions_is_checked(model):
     ours = model(max_position_embeddings=7)
     assert check_same_outputs(ours, standard_model(ours)) < 1e-5

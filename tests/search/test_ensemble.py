@@ -69,3 +69,16 @@ def test_a_model_whose_scores_are_no_numbers_is_found(models, sources):
     models[1].name_or_path = "runs/b"
     with pytest.raises(ValueError, match="runs/b: its scores are not finite"):
         generate_ids(Ensemble(models), sources, num_beams=2)
+
+
+@pytest.mark.parametrize("field", ["pad_token_id", "eos_token_id", "decoder_start_token_id"])
+def test_models_of_other_special_tokens_are_refused(tiny_model, field):
+    others = tiny_model(vocab_size=VOCABULARY)
+    setattr(others.config, field, 3)
+    with pytest.raises(ValueError, match=f"their {field} is .* and 3"):
+        Ensemble([tiny_model(vocab_size=VOCABULARY), others])
+
+
+def test_has_the_fewest_positions_of_its_models(tiny_model):
+    models = [tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions) for positions in (40, 20, 30)]
+    assert Ensemble(models).config.max_position_embeddings == 20
