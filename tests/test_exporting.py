@@ -26,6 +26,7 @@ CASES = {
     "untied admin": {"tie_word_embeddings": False},
     "untied pre_ln": {"tie_word_embeddings": False, "variant": "pre_ln"},
     "two vocabularies": TWO_VOCABULARIES,
+    "unscaled embeddings": {"scale_embedding": False},
 }
 
 

@@ -77,7 +77,7 @@ def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None,
         | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
         | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5}
         | (training or {}),
-        "evaluation": {"average_last": 5, "num_beams": 2},
+        "evaluation": {"average_last": 5, "num_beams": 2, "length_penalty": 0.7},
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))

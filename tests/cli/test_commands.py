@@ -34,6 +34,7 @@ from admin_nmt.folding import fold_omega
 from admin_nmt.metrics.references import reference_rows
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.runs.recipe import Recipe
+from admin_nmt.search import decoding_precision
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.evaluation import evaluate_translator
 from admin_nmt.user_errors import describe
@@ -291,6 +292,21 @@ def test_evaluate(model, files, tmp_path):
     assert found.pop("precision") == "float32"
     assert found == pytest.approx(expected)
     assert lines(tmp_path / "out") == translations
+
+
+def test_scores_and_draws_do_not_depend_on_the_processor(model, files, monkeypatch):
+    """They are in float32, also where translations are in bfloat16."""
+
+    def chosen(width):
+        raise AssertionError("the precision was chosen by the processor")
+
+    monkeypatch.setattr(decoding_precision, "products_dtype", chosen)
+    monkeypatch.setattr(decoding_precision, "keep_freed_memory", lambda: True)  # it would last for all tests
+    invoke("score", model, *files)
+    invoke("evaluate", model, *files, "--language", "de", "--num-beams", 1)
+    invoke("translate", model, "--text", "A line.", "--sampling")
+    with pytest.raises(AssertionError, match="chosen by the processor"):
+        invoke("translate", model, "--text", "A line.")
 
 
 def test_evaluate_knows_the_language_of_a_model_that_tells_it(model, files, tmp_path):

@@ -10,10 +10,12 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import torch
 from toy import random_texts, toy_tokenizer
 from typer.testing import CliRunner, Result
 
 from admin_nmt import Translator
+from admin_nmt.cli import translate_command
 from admin_nmt.cli.app import app
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
@@ -86,6 +88,22 @@ def test_wrong_options_are_told():
     )
     assert "did you mean de?" in told("model", "--source-language", "german", code=2)
     assert "gives one translation a line" in told("model", "--split-sentences", "--nbest", 2, code=2)
+
+
+def test_processes_take_the_devices_in_turn_and_share_the_threads(monkeypatch):
+    def places(device: str | None, processes: int | None) -> list[tuple]:
+        return [(place["device"], place["threads"]) for place in translate_command._places(device, processes)]
+
+    monkeypatch.setattr(translate_command, "check_device", lambda name: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    assert places(None, None) == [(None, None)]
+    assert places("cuda:1", None) == [("cuda:1", None)]
+    assert places("cpu", 3) == [("cpu", 2)] * 3
+    assert places("cuda:0, cpu", None) == [("cuda:0", 4), ("cpu", 4)]
+    assert places("cuda:1,cuda:0", 3) == [("cuda:1", 2), ("cuda:0", 2), ("cuda:1", 2)]
+    assert places(None, 9)[0] == (None, 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert places(None, 4) == [("cuda:0", 2), ("cuda:1", 2)] * 2
 
 
 def test_paragraphs(model, tmp_path):

@@ -207,8 +207,10 @@ def test_cache_of_other_inputs_is_not_read(tmp_path):
     tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path)
     tokenize(numbers(2400), tokenizer, tokenizer, cache_dir=tmp_path)
     tokenize(numbers(), tokenizer, byte_tokenizer(shift=3), cache_dir=tmp_path)
+    tokenize(numbers(), byte_tokenizer(shift=3), tokenizer, cache_dir=tmp_path)
     tokenize(numbers(), tokenizer, tokenizer, max_length=9, cache_dir=tmp_path)
-    assert len(list(tmp_path.glob("tokenized-*"))) == 4
+    tokenize(numbers(), tokenizer, tokenizer, keep_text=False, cache_dir=tmp_path)
+    assert len(list(tmp_path.glob("tokenized-*"))) == 6
 
 
 @pytest.fixture

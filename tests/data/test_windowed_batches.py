@@ -74,6 +74,18 @@ def test_epochs_differ_only_in_the_order_of_the_same_batches():
     assert list(windowed(*random_lengths(1000), seed=8)) != first
 
 
+def test_an_epoch_shuffles_the_batches_of_each_window_in_its_own_way():
+    """Three windows of ten batches of ten pairs, all of one length."""
+    orders = []
+    for seed, epoch in ((7, 0), (7, 1), (8, 0)):
+        sampler = windowed([5] * 300, [5] * 300, 50, seed=seed, window=100, block=100)
+        sampler.set_epoch(epoch)
+        batches = [batch[0] for batch in sampler]
+        orders += [tuple(first % 100 // 10 for first in batches[start : start + 10]) for start in (0, 10, 20)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert len({*orders, tuple(range(10))}) == 10
+
+
 def test_a_window_comes_from_all_over_the_corpus():
     sampler = windowed(*random_lengths(1024))
     assert [len(window) for window in sampler.windows] == [4] * 16

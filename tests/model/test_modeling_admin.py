@@ -262,6 +262,15 @@ def test_padding_in_labels_is_no_target(tiny_model, batch, fields, training):
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_batch_without_targets_costs_nothing(tiny_model, batch, training):
+    model = tiny_model(label_smoothing=0.1).train(training)
+    output = model(**batch | {"labels": torch.full_like(batch["labels"], -100)})
+    output.loss.backward()
+    assert (output.loss.item(), output.nll.item()) == (0, 0)
+    assert not any(p.grad.any() for p in model.parameters() if p.grad is not None)
+
+
 def test_padding_in_labels_that_were_counted_is_refused(tiny_model, batch):
     batch["labels"] = batch["labels"].masked_fill(batch["labels"] == -100, PAD)
     model = tiny_model()

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 from toy import Killed, write_recipe
 from typer.testing import CliRunner, Result
 
+from admin_nmt.averaging import average_checkpoints
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs import finishing
@@ -71,6 +73,32 @@ def test_train_leaves_a_stock_model_and_results(finished):
     assert (folder / "curve.png").stat().st_size > 10_000
     assert len((folder / "test.hyp").read_text().splitlines()) == 20
     assert "average of the last 2 checkpoints" in results["chosen"]["valid"]  # five were asked for, two were there
+
+
+def test_a_model_searches_by_default_as_it_was_scored(finished):
+    for name in ("final", "standard"):
+        settings = json.loads((finished[0] / name / "generation_config.json").read_text())
+        assert (settings["num_beams"], settings["length_penalty"]) == (2, 0.7), name
+
+
+@pytest.mark.parametrize("average_is_better", [True, False])
+def test_the_better_of_checkpoint_and_average_is_saved(tmp_path, monkeypatch, average_is_better):
+    """By validation BLEU; the NLL says the opposite."""
+    found = [{"eval_bleu": 3.0, "eval_loss": 2.0}, {"eval_bleu": 5.0, "eval_loss": 4.0}]
+    scores = iter(found if average_is_better else found[::-1])
+    monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
+    train(write_recipe(tmp_path))
+    run = tmp_path / "run"
+    chosen = json.loads((run / "results.json").read_text())["chosen"]
+    assert {scores["eval_bleu"] for scores in chosen["valid"].values()} == {3.0, 5.0}
+    assert chosen["valid"][chosen["kind"]]["eval_bleu"] == 5.0
+    assert chosen["kind"].startswith("average") == average_is_better
+    if average_is_better:
+        expected = average_checkpoints([str(run / f"checkpoint-{step}") for step in (3, 6)])
+    else:
+        expected = load_file(run / chosen["kind"].removeprefix("best checkpoint ") / "model.safetensors")
+    saved = load_file(run / "final" / "model.safetensors")
+    assert all(saved[name].equal(expected[name]) for name in saved)
 
 
 def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):

@@ -11,9 +11,10 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.exporting import standard_model
 from admin_nmt.search import generation
-from admin_nmt.search.beam_search import best_of_rows
+from admin_nmt.search.beam_search import Hypotheses, best_of_rows
 from admin_nmt.search.generation import generate_ids
 from admin_nmt.search.sampling import Sampling
+from admin_nmt.search.search_settings import SearchSettings
 
 VOCABULARY = 24
 SETTINGS = [
@@ -216,3 +217,18 @@ def test_the_best_of_wide_rows_are_those_of_topk(columns):
         values, places = best_of_rows(x, k)
         assert torch.equal(values, x.topk(k).values)
         assert torch.equal(x.gather(1, places), values)
+
+
+@pytest.mark.parametrize("nbest", [1, 2])
+def test_what_a_finished_sentence_found_stays_while_it_waits_for_others(nbest):
+    """Its two hypotheses end with the second token; a third one that is far more probable comes too late."""
+    settings = SearchSettings(2, 1.0, min_new_tokens=1, start=4, eos=[0], suppressed=[4], nbest=nbest)
+    search = Hypotheses(torch.tensor([6]), settings)
+    search.advance(torch.tensor([[-9.0, -1.0, -2.0, -9.0, -9.0]]))
+    search.advance(torch.tensor([[-0.5, -9.0, -9.0, -9.0, -9.0], [-0.5, -9.0, -9.0, -9.0, -9.0]]))
+    assert search.done.tolist() == [True]
+    scores, tokens = search.best.clone(), search.best_tokens.clone()
+    assert scores.tolist() == [[-0.75, -1.25][:nbest]]
+    search.scores.zero_()
+    search.advance(torch.tensor([[0.0, -9.0, -9.0, -9.0, -9.0], [0.0, -9.0, -9.0, -9.0, -9.0]]))
+    torch.testing.assert_close((search.best, search.best_tokens), (scores, tokens), rtol=0, atol=0)

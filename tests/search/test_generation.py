@@ -66,6 +66,14 @@ def test_the_callers_limit_holds_besides_that_of_each_sentence(model, sources, m
     assert [len(ids) for ids in outputs] == [min(most, limit) for limit in own]
 
 
+def test_no_translation_is_longer_than_the_positions_of_the_model(tiny_model):
+    model = tiny_model(vocab_size=VOCABULARY, max_position_embeddings=24)
+    sources = [[3, EOS], [*range(2, 10), EOS]]
+    for most in (None, 40):
+        found = generate_ids(model, sources, num_beams=2, max_new_tokens=most, sequence_bias={(EOS,): -50.0})
+        assert [len(ids) for ids in found] == [23, 23]
+
+
 @pytest.mark.parametrize("own", [{"max_length": 64}, {"max_length": None, "max_new_tokens": 63}], ids=str)
 def test_generate_has_one_limit_whatever_the_models_configuration_says(model, sources, own, caplog):
     """It warns where there are two."""

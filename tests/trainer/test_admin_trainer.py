@@ -4,7 +4,9 @@ import gc
 import math
 import weakref
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +30,7 @@ from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.profiling import profile_omega
 from admin_nmt.search.generation import generate_ids
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.trainer import admin_trainer, evaluation
+from admin_nmt.trainer import admin_trainer, callbacks, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
@@ -333,6 +335,25 @@ def test_log_has_plain_nll_beside_the_smoothed_loss(new_model, arguments):
     assert entry["target_tokens_per_second"] > 0
     metrics = run.evaluate()
     assert metrics["eval_perplexity"] == pytest.approx(math.exp(reference_nll(run.model, data)), rel=1e-5)
+
+
+def test_the_speed_of_training_leaves_evaluations_out(new_model, arguments, monkeypatch):
+    """By a clock that moves in an evaluation by a day, and by a second from one look at it to the next."""
+    looks, days = count(), [0]
+
+    def evaluation(*args, **kwargs):
+        days.append(1)
+        return {"loss": 1.0}
+
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: 86_400 * sum(days) + next(looks)))
+    monkeypatch.setattr(admin_trainer, "validation_scores", evaluation)
+    data = random_ids(30)
+    args = arguments(eval_strategy="steps", eval_steps=2, logging_steps=3)
+    run = AdminTrainer(new_model(), args, train_dataset=data, eval_dataset=data)
+    run.train()
+    assert sum(days) == 3
+    logged = [row for row in run.state.log_history if "target_tokens_per_second" in row]
+    assert [row["target_tokens"] / row["target_tokens_per_second"] < 10 for row in logged] == [True, True]
 
 
 @pytest.fixture(scope="module")

@@ -126,9 +126,10 @@ def test_attention_to_long_sentences_is_fused(trainer, monkeypatch):
     assert trainer().model.config._attn_implementation == "sdpa"  # there are 12 tokens
 
 
-def test_evaluations_are_in_float32(trainer, fast):
+@pytest.mark.parametrize("bf16", [None, True])
+def test_evaluations_are_in_float32(trainer, fast, bf16):
     """So that the scores of a training are those of the saved weights."""
-    run = trainer(max_steps=1)
+    run = trainer(max_steps=1, bf16=bf16)
     run.train()
     found: set[torch.dtype] = set()
     for layer in run.model.model.encoder.layers:
