@@ -1,14 +1,18 @@
 """Bars and lines that do not get into each other's way; without a terminal there are plain lines alone.
 
-A bar is gone when its work is done. It is drawn to stderr, and only where that is a terminal that can move its cursor.
+A bar is gone when its work is done. It is drawn to stderr where that is a terminal that can move its cursor; elsewhere,
+as in the log of a batch job, it is a line a minute.
 """
 
+import io
 import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
 from tqdm import tqdm
+
+LOG_INTERVAL = 60.0  # seconds from one line of a log about the same work to the next
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -27,8 +31,20 @@ def progress_bar(
         shown: False for none, such as in all processes but the first.
         options: further ones of tqdm, such as `total`.
     """
-    hidden = not (shown and is_terminal(sys.stderr))
-    return tqdm(iterable, desc=desc, unit=f" {unit}", leave=False, dynamic_ncols=True, disable=hidden, **options)
+    options |= {"desc": desc, "unit": f" {unit}", "leave": False, "disable": not shown}
+    if is_terminal(sys.stderr):
+        return tqdm(iterable, dynamic_ncols=True, **options)
+    every = {"delay": LOG_INTERVAL, "mininterval": LOG_INTERVAL, "miniters": 1}
+    return LoggedBar(iterable, **options | every, file=io.StringIO())
+
+
+class LoggedBar(tqdm):
+    """Lines on stderr about work that takes longer than `LOG_INTERVAL`; what a bar writes to move about is lost."""
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Write the bar as a line, but not its end, which would be an empty one."""
+        if msg is None:
+            print(self, file=sys.stderr, flush=True)
 
 
 class PlainLines:

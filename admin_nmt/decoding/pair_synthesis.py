@@ -15,6 +15,7 @@ from ..folders.model_folder import fingerprint, local_folder
 from ..search.sampling import Sampling
 from .synthesis import here, synthesize, translate_whole
 from .translator import Translator
+from .usual_scores import noting
 
 
 def search_options(
@@ -105,4 +106,4 @@ def _load(folder: Path, max_tokens: int, options: dict[str, Any]) -> Callable[[l
     """What translates lines on the device of the process that calls this."""
     device = PartialState().device
     translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, **options)
-    return partial(translate_whole, translator)
+    return noting(translator, partial(translate_whole, translator))

@@ -18,6 +18,7 @@ from ..data.parallel_text import PAIR, read_lines
 from ..distributed import gather_objects, rank_and_size
 from .file_translation import PartialFile, one_line, translate_file
 from .translator import Translator
+from .usual_scores import Unusual, counting
 from .worker_processes import InOrder, Load, one_after_the_other
 
 Side = Literal["source", "target"]
@@ -180,6 +181,7 @@ def synthesize(
 
     Args:
         load: gives the function that translates a list of sentences, on every process alike; see [`translate_whole`].
+            Where it is one of [`noting`], a single warning tells of all unusual sentences.
         text: files of one sentence a line, which are read twice.
         output: the TSV file, which appears when it is complete; finished lines wait in `OUTPUT.partial`.
         generates: the side of the pairs that holds the translations.
@@ -205,5 +207,11 @@ def synthesize(
     with file or nullcontext():
         (finished, *_) = gather_objects(file.lines if file else 0)
         writer: Any = file or NoFile(finished)
-        translate_file(translating(load), read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
+        unusual = Unusual()
+        in_order = counting(translating(load), unusual)
+        try:
+            translate_file(in_order, read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
+        finally:
+            if first:
+                unusual.warn()
     return file.counts if file else {}

@@ -93,6 +93,11 @@ class Unusual:
             + shorten(self.first, 80, placeholder="…")
         )
 
+    def warn(self) -> None:
+        """Say it in the log; nothing where there are none."""
+        if self.count:
+            logger.warning("%s", self.message())
+
 
 class Written(list[str]):
     """What is written for some lines, and the unusual sentences among them; a process can send it to another."""
@@ -129,8 +134,7 @@ def counting(in_order: Callable[[Iterable[Lines]], Parts], unusual: Unusual) -> 
 
 
 def log_unusual(sentences: Sequence[str], total: int) -> None:
-    """Say in the log that sentences were unusual; nothing where there are none."""
-    if sentences:
-        unusual = Unusual()
-        unusual.add(sentences, total)
-        logger.warning("%s", unusual.message())
+    """Say in the log that some of `total` sentences were unusual; nothing where there are none."""
+    unusual = Unusual()
+    unusual.add(sentences, total)
+    unusual.warn()

@@ -3,10 +3,11 @@
 import io
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from admin_nmt.console.terminal import PlainLines, StyledLines, is_terminal, lines_for, progress_bar
+from admin_nmt.console.terminal import LoggedBar, PlainLines, StyledLines, is_terminal, lines_for, progress_bar
 
 
 @pytest.fixture
@@ -48,15 +49,53 @@ def test_a_bar_is_drawn_on_a_terminal_and_goes_when_it_is_done(terminal):
 
 
 def test_no_bar_is_drawn_where_nobody_looks(terminal, monkeypatch):
-    terminal()
+    written = terminal()
     assert progress_bar(desc="work", unit="pair", shown=False).disable
     monkeypatch.setenv("TERM", "dumb")
-    assert progress_bar(desc="work", unit="pair").disable
+    assert list(progress_bar([1, 2], desc="work", unit="pair")) == [1, 2]
+    assert written() == ""
     monkeypatch.setenv("TERM", "xterm")
     assert not is_terminal(io.StringIO())
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert list(progress_bar([1, 2], desc="work", unit="pair")) == [1, 2]
     assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize("iterates", [True, False])
+def test_a_log_has_a_line_a_minute(monkeypatch, iterates):
+    """By a clock that goes on by 25 seconds a pair; short work leaves no line."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(LoggedBar, "__init__", with_clock(LoggedBar.__init__, lambda: clock.now))
+
+    def work(pairs: int) -> list[str]:
+        if iterates:
+            for _ in progress_bar(range(pairs), desc="work", unit="pair"):
+                clock.now += 25
+        else:
+            with progress_bar(desc="work", unit="pair", total=pairs, mininterval=0.1) as bar:
+                for _ in range(pairs):
+                    clock.now += 25
+                    bar.update()
+        lines = sys.stderr.getvalue().splitlines()
+        sys.stderr.truncate(sys.stderr.seek(0))
+        return lines
+
+    assert work(2) == []
+    first, second = work(7)
+    assert first.startswith("work:") and " 3/7 [01:15<01:40, 25.00s/ pair]" in first
+    assert " 6/7 [02:30<00:25, 25.00s/ pair]" in second
+
+
+def with_clock(init, clock):
+    """A constructor of tqdm whose bars go by another clock."""
+
+    def made(self, *args, **options):
+        init(self, *args, **options)
+        self._time = clock
+        self.start_t = self.last_print_t = clock()
+
+    return made
 
 
 def test_a_line_stands_above_the_bar(terminal):

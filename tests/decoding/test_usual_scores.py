@@ -12,6 +12,8 @@ from toy import random_texts, toy_tokenizer
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
+from admin_nmt.data.cleaning import CleaningOptions
+from admin_nmt.decoding.pair_synthesis import search_options, write_synthetic_pairs
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.decoding.usual_scores import DEVIATIONS, FEWEST, FILE, Unusual, UsualScores, Written, counting, noting
 from admin_nmt.folders.hub import is_stale
@@ -145,6 +147,18 @@ def test_translate_says_it_in_one_line(folder, tmp_path):
         (line,) = said(*output)
         assert "warning: 3 of 3 sentences score far below" in line and line.endswith(texts[0])
         assert said(*output, "--quiet") == []
+
+
+def test_synthesize_says_it_in_one_line(folder, tmp_path, warnings):
+    texts = random_texts(3)
+    (tmp_path / "in").write_text("\n".join(texts), encoding="utf-8")
+    options = search_options("beam", num_beams=1)
+    filters = CleaningOptions(drop_held_out=None, max_ratio=None)
+    write_synthetic_pairs(
+        str(folder), [str(tmp_path / "in")], str(tmp_path / "out.tsv"), "target", options, filters=filters, chunk=1
+    )
+    (line,) = warnings()
+    assert line.startswith("3 of 3 sentences score far below") and line.endswith(texts[0])
 
 
 def test_a_run_records_the_scores_of_its_validation_set(folder, tmp_path):
