@@ -41,6 +41,7 @@ def flat(results: Row) -> Row:
         "diverged_at": (results["diverged"] or {}).get("update"),
         **{name: model[name] for name in ("variant", "encoder_layers", "decoder_layers", "d_model", "parameters")},
         **{name: training[name] for name in ("updates", "minutes", "tokens_per_second", "peak_memory_gb", "device")},
+        "precision": training.get("precision"),
         "valid_nll": valid.get("eval_loss"),
         "valid_perplexity": valid.get("eval_perplexity"),
         "valid_bleu": valid.get("eval_bleu"),
@@ -138,13 +139,22 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
         search = "beam {num_beams}, length penalty {length_penalty}"
         parts += [f"Test set: {distinct(search.format(**run['search']) for run in tested)}; {signatures}."]
     if rows:
-        made = "{device}, torch {torch}, transformers {transformers}, commit {commit}"
-        parts += [f"Made with {distinct(made.format(**row) for row in rows)}. Every run: [runs.csv](runs.csv)."]
+        parts += [f"Made with {made_with(rows)}. Every run: [runs.csv](runs.csv)."]
     parts += [grid.note] if grid.note else []
     parts += ["![learning curves](curves.png)"] if results else []
     parts += ["![learning curves by hours](curves-hours.png)"] if results and have_speeds(results) else []
     parts += ["![BLEU by depth](depth.png)"] if differ_in_depth(rows) else []
     return "\n\n".join(parts) + "\n"
+
+
+def made_with(rows: list[Row]) -> str:
+    """Processors, versions, precisions and commits of runs; older ones did not record their precision."""
+    commits: dict[str, dict[str, None]] = {}
+    for row in rows:
+        versions = "{device}, torch {torch}, transformers {transformers}".format(**row)
+        precision = f", trained in {row['precision']}" if row["precision"] else ""
+        commits.setdefault(versions + precision, {})[row["commit"]] = None
+    return "; ".join(f"{facts}, commit {', '.join(found)}" for facts, found in commits.items())
 
 
 def distinct(texts: Iterable[str]) -> str:

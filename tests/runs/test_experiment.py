@@ -19,7 +19,7 @@ from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
-from admin_nmt.reports.tables import line_of, outcome, spread, write_tables
+from admin_nmt.reports.tables import flat, line_of, made_with, outcome, spread, write_tables
 from admin_nmt.runs.grid_runner import run_all, wanted_runs
 from admin_nmt.runs.grids import Grid, load_grid
 
@@ -371,3 +371,13 @@ def test_a_grid_from_the_command_line(tmp_path):
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
     assert "started" not in again.stderr
+
+
+def test_a_page_says_what_its_runs_were_made_with():
+    """A run of an earlier release did not record its precision."""
+    old, new, newer = results(), results(), results() | {"commit": "def"}
+    for run in (new, newer):
+        run["training"]["precision"] = "bfloat16"
+    assert made_with([flat(run) for run in (old, new, newer, new)]) == (
+        "CPU, torch 2, transformers 5, commit abc; CPU, torch 2, transformers 5, trained in bfloat16, commit abc, def"
+    )
