@@ -206,7 +206,7 @@ def test_python_runs(here, page, capsys):
 def test_yaml_is_a_recipe_or_a_grid(block, tmp_path):
     values = yaml.safe_load(block.text)
     if "systems" in values:
-        (tmp_path / "recipes").symlink_to(recipes_folder())
+        (tmp_path / "phrasebook.yaml").symlink_to(recipes_folder() / "phrasebook.yaml")
         path = tmp_path / "grid.yaml"
         path.write_text(block.text, encoding="utf-8")
         assert list(load_grid(path).runs())

@@ -53,7 +53,7 @@ def compare(
     \b
     admin-nmt compare runs/admin runs/pre_ln other=hyp.txt --train-target train.de.gz --output comparison
     admin-nmt compare admin=runs/admin-1 admin=runs/admin-2 post=runs/post-1 post=runs/post-2 --output comparison
-    admin-nmt compare runs/grids/multi30k-variants --baseline post_ln --output comparison
+    admin-nmt compare runs/grids/multi30k-variants --baseline post_ln-18-6 --output comparison
     admin-nmt compare a.hyp b.hyp --reference test.en0 --reference test.en1 --language en --output comparison
     """
     from ..reports.systems import compare_systems
