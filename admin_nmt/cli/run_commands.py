@@ -156,16 +156,15 @@ def memory(
         raise typer.BadParameter("give recipes, or --verify")
     files = {name: find_recipe(name) for name in recipes or []}
 
-    from tqdm import tqdm
-
+    from ..console.terminal import lines_for, progress_bar
     from ..reports import memory_tables as tables
 
     options_given = {"options": options, "prepared_data": prepared}
     work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
-    rows = []
-    for row in tqdm(work, desc="models", unit=" models", leave=False):
+    rows, lines = [], lines_for(sys.stdout)
+    for row in progress_bar(work, desc="models", unit="model"):
         rows.append(row)
-        print(tables.table([row]).splitlines()[-1] if rows[1:] else tables.table(rows).strip(), flush=True)
+        lines.write(tables.table([row]).splitlines()[-1] if rows[1:] else tables.table(rows).strip())
     note = tables.VERIFIED if verify else tables.NOTE
     say(note)
     if output:
@@ -251,7 +250,9 @@ def experiment(
     from ..runs.preparation import prepare
 
     loaded = load_grid(path, ctx.meta["overrides"], grid)
-    pending = [run for run in wanted_runs(loaded, system or [], seed or []) if run.results() is None]
+    wanted = wanted_runs(loaded, system or [], seed or [])
+    ended_before = {run.name for run in loaded.runs() if run.results() is not None}  # refuses those of other settings
+    pending = [run for run in wanted if run.name not in ended_before]
 
     def ended(run: Run) -> str:
         write_tables(loaded)

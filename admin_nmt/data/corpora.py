@@ -27,6 +27,7 @@ def read_corpora(
     spec: Mapping[str, Any],
     *,
     valid_every: int | None = None,
+    languages: Sequence[str] = ("en", "de"),
     cache_dir: str | Path | None = None,
     num_proc: int | None = None,
 ) -> tuple[list[Corpus], DatasetDict]:
@@ -36,7 +37,8 @@ def read_corpora(
         spec: any of `train`, `valid` and `test`, each the arguments of `load_parallel` as a mapping, or a list of such
             mappings. Those of `train` may also have `upsample`, `tag` and `detokenize`, that of `test`
             `more_references`, a list of files, which are not read here.
-        valid_every: every n-th of all training pairs becomes a pair of `valid` instead.
+        valid_every: every n-th of all training pairs becomes a pair of `valid` instead, as plain text.
+        languages: two-letter codes of source and target, for Moses.
         cache_dir: where the Arrow files go; None for the cache of `datasets`.
         num_proc: worker processes; None for one a core.
 
@@ -51,7 +53,15 @@ def read_corpora(
     arguments = {split: [_part(fields, CORPUS_FIELDS) for _, fields in named] for split, named in given.items()}
     pairs = {split: [load_parallel(**files, **options) for files in several] for split, several in arguments.items()}
     if valid_every is not None:
-        pairs["train"], pairs["valid"] = _every(pairs["train"], valid_every)
+        pairs["train"], taken = _every(pairs["train"], valid_every)
+        for treatment, part in zip(treatments, pairs["train"], strict=True):
+            if not len(part):
+                where = f"the only pair of {treatment.where}; put it into another file of data.train"
+                raise ValueError(f"data.valid_every {valid_every} takes {where}")
+        pairs["valid"] = [
+            rewrite(part, ["detokenize"] * (treatment.detokenize and len(part) > 0), languages, **options)
+            for part, treatment in zip(taken, treatments, strict=True)
+        ]
     evaluation = {split: concatenate_datasets(pairs[split]) for split in SPLITS[1:] if pairs[split]}
     training = [Corpus(*corpus) for corpus in zip(treatments, pairs["train"], strict=True)]
     return training, DatasetDict(evaluation)

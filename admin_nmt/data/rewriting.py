@@ -136,4 +136,4 @@ def _words(columns: Iterable[pa.Array]) -> Counter[str]:
 def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:
     """Whether one in ten of the first source lines has a mark of subword-nmt: the text went through BPE already."""
     head = dataset[:lines]["source"]
-    return sum(f"{CONTINUED} " in line for line in head) * 10 >= len(head)
+    return sum(f"{CONTINUED} " in line for line in head) * 10 >= max(len(head), 1)

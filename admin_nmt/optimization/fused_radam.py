@@ -31,6 +31,15 @@ class FusedRAdam(torch.optim.RAdam):
 
     found_inf: Tensor | None = None
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's; the numbers of updates come to the CPU, where a new state has them and nothing waits for them.
+
+        The Trainer reads the state of a checkpoint to the device of its process.
+        """
+        super().load_state_dict(state_dict)
+        for state in self.state.values():
+            state["step"] = state["step"].cpu()
+
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> Any:
         """As torch's."""

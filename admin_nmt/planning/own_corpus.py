@@ -19,6 +19,7 @@ from ..data.parallel_text import load_parallel, read_lines
 from ..files import write_text_whole
 from .own_files import OwnFiles, code_of
 
+POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
 FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
 WITHOUT_SPACES = {"zh", "ja", "th", "lo", "km", "my", "bo"}
 PAIRS = ("source", "target")
@@ -201,7 +202,7 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
     """Pairs to hold out, no sentence of which is in two splits, the same for the same text in any order.
 
     Pairs whose sentences stand nowhere else come first, in an order as good as random: of a sentence that stands in
-    many pairs, all would be lost for training.
+    many pairs, all would be lost for training. Pairs that may be too long for the model come last.
 
     Args:
         facts: of all pairs, as `text_facts` gives them.
@@ -216,7 +217,8 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
         times += count[which]
     mixed = facts["source_key"] * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"]
     usable = (facts["source_words"] > 0) & (facts["target_words"] > 0)  # one line each
-    candidates = (int(row) for row in np.lexsort((mixed, times)) if usable[row])
+    long = np.maximum(facts["source_bytes"], facts["target_bytes"]) >= POSITIONS  # a token has a byte, but for the end
+    candidates = (int(row) for row in np.lexsort((mixed, times, long)) if usable[row])
     seen: set[tuple[str, int]] = set()
 
     def fresh(row: int) -> bool:

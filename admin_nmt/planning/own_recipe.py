@@ -16,7 +16,7 @@ from ..model.configuration_admin import AdminConfig
 from ..schema.yaml_files import set_field
 from ..trainer.arguments import AdminTrainingArguments
 from ..trainer.memory_prediction import fits, free_memory, largest_shapes, predict_memory, worst_shape
-from .own_corpus import OwnCorpus, cleaning_options
+from .own_corpus import POSITIONS, OwnCorpus, cleaning_options
 from .sizes import MOST_UPDATES, Row, Shape, row_for
 
 LONGEST = 256  # tokens of a training sentence, the default of data.max_length
@@ -147,7 +147,7 @@ def _choose_model(made: Plan, shape: Shape) -> None:
         made.choose(f"model.{stack}_ffn_dim", shape.ffn)
         made.choose(f"model.{stack}_attention_heads", shape.heads)
     made.choose("model.dropout", shape.dropout, "raise it where validation NLL rises while training NLL falls")
-    made.choose("model.max_position_embeddings", 512, "tokens of the longest sentence that it can translate")
+    made.choose("model.max_position_embeddings", POSITIONS, "tokens of the longest sentence that it can translate")
 
 
 def _choose_batch(made: Plan, shape: Shape, row: Row, machine: Machine) -> str:

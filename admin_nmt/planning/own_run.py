@@ -38,7 +38,7 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
         if name in FROM_OPTIONS:
             raise ValueError(f"--{name}: the text is named by --source and --target; leave {name} out")
     columns, languages = _columns_and_languages(text, given)
-    output = Path(given.get("output_dir") or f"runs/{run_name(text.train, languages)}")
+    output = Path(given.get("output_dir") or f"runs/{run_name(text.train, languages)}").expanduser()
     path = Path(f"{output}.yaml")
     read = partial(
         read_own_corpus,

@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase, PrinterCallback
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
@@ -124,6 +124,7 @@ def measure_case(case: Case) -> int:
         rows = [row] * (shape.sentences * args.max_steps * args.gradient_accumulation_steps)
         pad: Any = config.pad_token_id
         trainer = AdminTrainer(model, args, train_dataset=Dataset.from_list(rows), data_collator=PaddedCollator(pad))
+        trainer.remove_callback(PrinterCallback)  # it prints between the lines of the table
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             trainer.train()
     results: Any = profiler.profiler

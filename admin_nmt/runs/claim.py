@@ -2,7 +2,7 @@
 
 import reprlib
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from ..schema.yaml_files import YamlLoader
 from ..trainer.checkpoints import complete_checkpoints
 from .recipe import Recipe
 
-FIXED_ON_RESUME = ("optimizer", "learning_rate", "max_tokens", "seed", "data_seed")
+FIXED_ON_RESUME = (
+    "optimizer", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay",
+    "max_tokens", "seed", "data_seed",
+)  # fmt: skip
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
-rate, and its position in an epoch is one in the plan of batches that the other fields determine."""
+settings, and its position in an epoch is one in the plan of batches that the last three determine."""
 
 UNFINISHED = (".recipe.yaml-*", ".results.json-*", ".standard-*")
 """Files and folders that a killed run was about to give their names."""
 
-PATHS = ("root", "cache_dir")
-"""Fields of `data` that may change: they say where files are, not what is in them."""
+PATHS = ("data.root", "data.cache_dir")
+"""Fields that may change: they say where files are, not what is in them."""
 
 
 def claim_folder(recipe: Recipe) -> None:
@@ -41,7 +44,7 @@ def claim_folder(recipe: Recipe) -> None:
     earlier = _read_claim(path)
     if earlier is not None and (checkpoints := complete_checkpoints(folder)):
         earlier = with_its_rule(earlier, PreTrainedConfig.get_config_dict(checkpoints[-1])[0])
-        for name, (old, new) in differences(earlier, values, FIXED_ON_RESUME).items():
+        for name, (old, new) in differences(earlier, values, is_fixed_on_resume).items():
             raise ValueError(
                 f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
                 f"{reprlib.repr(new)}: choose another output_dir"
@@ -65,26 +68,31 @@ def with_its_rule(recipe: Mapping[str, Any], configuration: Mapping[str, Any]) -
     return dict(recipe) | {"model": model}
 
 
+def is_fixed_on_resume(field: str) -> bool:
+    """Whether a field such as `model.d_model` must not change when a run resumes."""
+    section, _, name = field.partition(".")
+    return name in FIXED_ON_RESUME if section == "training" else section in ("data", "tokenizer", "model")
+
+
 def differences(
-    earlier: Mapping[str, Any], now: Mapping[str, Any], training: Collection[str]
+    earlier: Mapping[str, Any], now: Mapping[str, Any], counts: Callable[[str], bool]
 ) -> dict[str, tuple[Any, Any]]:
-    """Fields of two recipes that differ in data, tokenizer, model or these fields of training, with both values.
+    """Fields of two recipes that differ, such as `model.d_model`, with both values; without those of `PATHS`.
 
     Args:
         earlier: what `Recipe.as_dict` gave, perhaps of another version of this library.
         now: likewise.
-        training: fields of the section `training`.
+        counts: whether a field does.
     """
     differing = {}
-    for section in ("data", "tokenizer", "model", "training"):
+    for section in ("data", "tokenizer", "model", "training", "evaluation"):
         known = Recipe.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
         old, new = earlier.get(section) or {}, now.get(section) or {}
-        names = training if section == "training" else [name for name in (*old, *new) if name not in PATHS]
-        for name in names:
-            default = known[name].default if name in known else None
+        for name in dict.fromkeys((*old, *new)):
+            default, field = known[name].default if name in known else None, f"{section}.{name}"
             pair = old.get(name, default), new.get(name, default)
-            if pair[0] != pair[1]:
-                differing[f"{section}.{name}"] = pair
+            if pair[0] != pair[1] and field not in PATHS and counts(field):
+                differing[field] = pair
     return differing
 
 

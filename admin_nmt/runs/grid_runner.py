@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+import psutil
+
 from ..data.arrow_cache import available_cores
 from .grids import Grid, Run
 
@@ -65,6 +67,7 @@ def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[
 
 def stop(processes: list[subprocess.Popen]) -> None:
     """Have runs save a checkpoint and stop; kill those that do not, and their children."""
+    families = [child for process in processes for child in descendants(process.pid)]  # workers have other groups
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + PATIENCE
@@ -74,6 +77,17 @@ def stop(processes: list[subprocess.Popen]) -> None:
         with suppress(ProcessLookupError):  # nobody of the group is left
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    for child in families:
+        with suppress(psutil.NoSuchProcess):  # which it is where another process has its number by now
+            child.kill()
+
+
+def descendants(number: int) -> list[psutil.Process]:
+    """The processes that a process has started, and that these have, and so on."""
+    try:
+        return psutil.Process(number).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:

@@ -5,6 +5,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,15 +13,15 @@ from pydantic import Field, field_validator, model_validator
 
 from ..schema.sections import Section, checked
 from ..schema.yaml_files import load_yaml, parse_overrides
-from .claim import FIXED_ON_RESUME, differences, with_its_rule
+from .claim import differences, with_its_rule
 from .recipe import Recipe, load_recipe
 from .results import results_or_none
 
 Overrides = Mapping[str, Any]
-COMPARED = (
-    *FIXED_ON_RESUME, "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type",
-    "gradient_accumulation_steps", "weight_decay", "max_grad_norm", "adversarial_weight",
-)  # fmt: skip
+WITHOUT_RESULT = re.compile(
+    r"training\.(log|report_to|run_name|disable_tqdm|dataloader_|activation_checkpointing|ddp_|fsdp|push_to_hub|hub_)"
+)
+"""The beginnings of fields that may change while a grid runs: the scores of a run do not depend on them."""
 
 SEED = "training.seed"
 PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named after its system
@@ -94,10 +95,14 @@ class Run:
         Raises:
             ValueError: it is of other settings than the grid has now.
         """
+
+        def counts(field: str) -> bool:
+            return not WITHOUT_RESULT.match(field)
+
         results = results_or_none(self.folder)
         if results is not None and "recipe" in results:
             earlier = with_its_rule(results["recipe"], results.get("model", {}).get("config", {}))
-            for name, (old, new) in differences(earlier, self.recipe().as_dict(), COMPARED).items():
+            for name, (old, new) in differences(earlier, self.recipe().as_dict(), counts).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "
                     "delete it, or give another --output_dir"
@@ -149,10 +154,11 @@ def load_grid(path: str | Path, overrides: list[str] | None = None, called: str 
     if SEED in given:
         raise ValueError(f"--{SEED}: every run of a grid has a seed of its own; choose among them by --seed")
     file = checked(GridFile, load_yaml(path, called), called)
+    folder = expanduser(given.pop("output_dir", file.output_dir))
     grid = Grid(
         title=file.title,
         recipe=path.parent / file.recipe,
-        output_dir=Path(given.pop("output_dir", file.output_dir)),
+        output_dir=Path(folder),
         systems={name: (system or {}) | given for name, system in file.systems.items()},  # without: the recipe as it is
         seeds=file.seeds,
         overrides=(file.overrides or {}) | given,

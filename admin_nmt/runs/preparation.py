@@ -128,12 +128,13 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
     cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})
     options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
     with PartialState().local_main_process_first():
-        if recipe.data.builtin is not None:
-            spec |= _write_builtin(recipe.data.builtin, cache)
         if root is not None:
             spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
+        if recipe.data.builtin is not None:
+            spec |= _write_builtin(recipe.data.builtin, cache)
         with watch("reading") as step:
-            training, evaluation = read_corpora(spec, valid_every=recipe.data.valid_every, **options)
+            taken = {"valid_every": recipe.data.valid_every, "languages": recipe.languages}
+            training, evaluation = read_corpora(spec, **taken, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
             more_references = _more_references(spec, evaluation)
         vocabulary = (SubwordVocabulary if recipe.tokenizer.kind == "subword_nmt" else ByteVocabulary)(recipe, options)

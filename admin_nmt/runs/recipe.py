@@ -5,6 +5,7 @@ The fields of `data.train` are parameters of `load_parallel` and fields of `Trea
 defaults are read from there; a section written out below holds what the run itself reads.
 """
 
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -40,6 +41,14 @@ WITHOUT_EFFECT = {
     "label_smoothing_factor": "set model.label_smoothing",
     "predict_with_generate": "set training.eval_bleu",
     "generation_max_length": "the length of a translation is limited by that of its source",
+    "generation_config": "set training.generation_num_beams and training.generation_length_penalty",
+    **dict.fromkeys(("optim_args", "optim_target_modules"), "set training.optimizer"),
+    **dict.fromkeys(("bf16_full_eval", "fp16_full_eval"), "evaluations are in float32"),
+    **dict.fromkeys(("dataloader_drop_last", "train_sampling_strategy"), BUDGET),
+    **dict.fromkeys(
+        ("eval_accumulation_steps", "prediction_loss_only", "batch_eval_metrics", "include_for_metrics"),
+        "evaluations report their scores alone",
+    ),
 }
 """Arguments of other trainers that this one does not look at."""
 ONE_WIDTH = {
@@ -117,6 +126,9 @@ class DataSection(Section):
     def _check_corpora(self) -> Self:
         if self.builtin is not None and self.builtin not in BUILTIN_CORPORA:
             raise FieldError(f"builtin: {self.builtin!r} is not one of {', '.join(BUILTIN_CORPORA)}")
+        for split in ("train", "valid", "test"):
+            if self.builtin is not None and getattr(self, split) is not None:
+                raise FieldError(f"builtin: {self.builtin} has a {split} of its own; leave out builtin, or {split}")
         if self.builtin is None and self.train is None:
             raise ValueError(f"has no train; name its files, or a builtin corpus: {', '.join(BUILTIN_CORPORA)}")
         if self.valid_every is not None and (self.valid is not None or self.builtin is not None):
@@ -322,6 +334,12 @@ class Recipe(Section):
     languages: list[str] = Field(default=["en", "de"])
     card: CardSection = CardSection()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_home(cls, values: Any) -> Any:
+        """`~` in every path, as the Trainer does it in that of its checkpoints."""
+        return at_home(values)
+
     def as_dict(self) -> dict[str, Any]:
         """All sections, each with the fields that were given, as results.json and the run's recipe.yaml hold them."""
         return {name: as_given(getattr(self, name)) for name in type(self).model_fields}
@@ -389,6 +407,15 @@ class Recipe(Section):
                 f"{average_last} needs; set it to {needed} or more"
             )
         return self
+
+
+def at_home(value: Any) -> Any:
+    """A value of a file, or all in it, with the home folder in place of a leading `~/`."""
+    if isinstance(value, dict):
+        return {name: at_home(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [at_home(item) for item in value]
+    return expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def load_recipe(path: str | Path, overrides: list[str] | None = None, called: str | None = None) -> Recipe:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedConfig,
@@ -44,6 +43,7 @@ from .arguments import (
 )
 from .callbacks import (
     BestInFolder,
+    IntervalsAsSet,
     LogBeforeSaving,
     LogsForTrackers,
     MicroBatch,
@@ -56,7 +56,8 @@ from .callbacks import (
     draft_card,
     mean_training_loss,
 )
-from .checkpoints import check_checkpoint, check_position, newest_whole_checkpoint
+from .checkpoints import check_position, checkpoint_to_resume
+from .dataset_checks import refuse_long, refuse_streams
 from .divergence import DivergenceGuard, GuardedTrainer
 from .evaluation import validation_scores
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
@@ -82,8 +83,8 @@ class AdminTrainer(GuardedTrainer):
     Raises:
         ValueError: one process has several GPUs, a dataset is a stream, `label_smoothing_factor` is set beside the
             model's own, or `master_weights` under FSDP or DeepSpeed.
-            By `train`, a checkpoint that is damaged, or that stands elsewhere in the epoch than its number of updates
-            would here.
+            By `train`, a sentence is longer than the model can read, a checkpoint is damaged, or stands elsewhere in
+            the epoch than its number of updates would here.
         DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
         StopRequestedError: by `train`, when it has written a checkpoint because of SIGTERM.
     """
@@ -122,14 +123,12 @@ class AdminTrainer(GuardedTrainer):
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
         self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
         self.sampler_epoch = SamplerEpoch()
-        self.add_callback(self.sampler_epoch)
-        self.add_callback(ModelFiles(self))
-        self.add_callback(NormAfterUpdate(self))
         self.stop_request = StopRequest()
-        self.add_callback(self.stop_request)
-        self.add_callback(LogBeforeSaving())
-        self.add_callback(BestInFolder())
-        self.add_callback(PrecisionRecord())
+        for callback in (
+            self.sampler_epoch, ModelFiles(self), NormAfterUpdate(self), self.stop_request, LogBeforeSaving(),
+            BestInFolder(), IntervalsAsSet(), PrecisionRecord(),
+        ):  # fmt: skip
+            self.add_callback(callback)
         self.choose_attention()
         self.masters: MasterWeights | None = None
         self.resumed_from: Path | None = None
@@ -161,6 +160,11 @@ class AdminTrainer(GuardedTrainer):
     def suitable_attention(self) -> str:
         """The attention that [`cpu_attention`] takes for the training pairs."""
         return cpu_attention(longest_sentence(self.train_dataset) if self.train_dataset else 0)
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens of the longest sentence that the model can read; None for no limit."""
+        return getattr(self.model.config, "max_position_embeddings", None)
 
     def products(self) -> AbstractContextManager:
         """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
@@ -215,6 +219,8 @@ class AdminTrainer(GuardedTrainer):
         elif not self.args.cudnn_attention:
             leave_out_cudnn_attention()
         self.start_anew()
+        evaluated = None if self.args.eval_strategy == "no" else self.eval_dataset
+        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=evaluated)
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         if self.args.auto_micro_batch:
             self.choose_micro_batch()
@@ -444,6 +450,7 @@ class AdminTrainer(GuardedTrainer):
         if isinstance(dataset, dict):
             parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
             return {name: value for part in parts for name, value in part.items()}
+        refuse_long(self.positions, eval_dataset=dataset)
         start = time.time()
         uncompiled = without_compilation() if self.args.compile_layers else nullcontext()
         with self.meter.paused(), self.accelerator.autocast(), self.whole_model(), uncompiled:
@@ -462,8 +469,7 @@ class AdminTrainer(GuardedTrainer):
         if self.args.should_save:
             open_to_readers(folder)
         if self.processing_class is not None and self.args.should_save:
-            positions = getattr(self.model.config, "max_position_embeddings", None)
-            save_tokenizers(folder, self.processing_class, self.target_tokenizer, positions=positions)
+            save_tokenizers(folder, self.processing_class, self.target_tokenizer, positions=self.positions)
 
     def create_model_card(self, **facts: Any) -> None:
         """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.
@@ -479,36 +485,3 @@ class AdminTrainer(GuardedTrainer):
 def validation_nll(metrics: dict[str, float]) -> float:
     """The mean NLL of an evaluation."""
     return metrics["eval_loss"]
-
-
-def refuse_streams(**datasets: Any) -> None:
-    """Refuse datasets without an order and a length.
-
-    Raises:
-        ValueError: naming the first.
-    """
-    for name, given in datasets.items():
-        for dataset in given.values() if isinstance(given, dict) else [given]:
-            if isinstance(dataset, TorchIterableDataset | IterableDataset):
-                raise ValueError(
-                    f"{name} is a stream: token batches are planned from the lengths of all pairs, and a run that "
-                    "goes on looks its place up; load it without streaming=True, or write it to the disk with "
-                    "Dataset.from_generator: it is read from there, not into memory"
-                )
-
-
-def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | None:
-    """The checkpoint from which `train` continues, whole.
-
-    Raises:
-        ValueError: the one that was named is damaged, or True finds none.
-    """
-    if not given:
-        return None
-    if given is not True:
-        check_checkpoint(Path(given))
-        return Path(given)
-    found = newest_whole_checkpoint(output_dir)
-    if found is None:
-        raise ValueError(f"{output_dir}: holds no whole checkpoint; to begin anew, leave resume_from_checkpoint out")
-    return found

@@ -127,7 +127,10 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.master_weights:
             self.prepare_master_weights()
+        if self.greater_is_better is None and str(self.metric_for_best_model).endswith("perplexity"):
+            self.greater_is_better = False  # transformers knows it of losses alone
         super().__post_init__()
+        self.heed_accelerate()
         if self.tf32 is None and not (self.bf16 or self.fp16) and is_torch_tf32_available():
             self.tf32 = True
             enable_tf32(True)
@@ -155,6 +158,15 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
                 "activation_checkpointing_kwargs has offload, which needs a newer transformers; leave it out, "
                 "or pip install 'transformers>=5.23'"
             )
+
+    def heed_accelerate(self) -> None:
+        """Takes the precision of accelerate's configuration where `bf16` and `fp16` leave it open, and no other."""
+        if self.fp16:
+            return
+        if self.bf16 is None and self.mixed_precision in ("bf16", "fp16"):
+            setattr(self, self.mixed_precision, True)
+        elif self.bf16 is False:
+            self.mixed_precision = "no"
 
     def prepare_master_weights(self) -> None:
         """Leaves `bf16`, which is autocast, out.

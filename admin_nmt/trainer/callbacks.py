@@ -234,8 +234,21 @@ class BestInFolder(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         best = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        if best.is_dir() or (state.best_global_step and args.load_best_model_at_end):
+        lost = state.best_model_checkpoint is None and state.best_global_step and args.load_best_model_at_end
+        if best.is_dir() or lost:
             state.best_model_checkpoint = str(best)
+
+
+class IntervalsAsSet(TrainerCallback):
+    """Logs, evaluates and saves as often as the arguments say, also where a run goes on.
+
+    The Trainer would do so as often as when the run began.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        state.compute_steps(args, state.max_steps)
 
 
 class PrecisionRecord(TrainerCallback, ExportableState):

@@ -214,6 +214,23 @@ def best_whole_checkpoint(best: Path, scores: dict[int, float], greater_is_bette
     return whole[0] if whole else None
 
 
+def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | None:
+    """The checkpoint from which `train` continues, whole.
+
+    Raises:
+        ValueError: the one that was named is damaged, or True finds none.
+    """
+    if not given:
+        return None
+    if given is not True:
+        check_checkpoint(Path(given))
+        return Path(given)
+    found = newest_whole_checkpoint(output_dir)
+    if found is None:
+        raise ValueError(f"{output_dir}: holds no whole checkpoint; to begin anew, leave resume_from_checkpoint out")
+    return found
+
+
 def check_checkpoint(checkpoint: Path) -> None:
     """Refuse a checkpoint that was named if training cannot continue from it; called by every process.
 

@@ -191,7 +191,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """
     saved = model.state_dict().keys()
     tensors = dict(chain(model.named_parameters(), model.named_buffers()))
-    missing = sorted((tensors.keys() & saved) - weights.keys())
+    made_anew = getattr(model, "_keys_to_ignore_on_save", None) or ()  # such as the sinusoids of a stock Marian
+    missing = sorted((tensors.keys() & saved) - weights.keys() - set(made_anew))
     if missing:
         raise ValueError(f"{missing[0]} is missing among the weights; load those of the same architecture")
     for name, tensor in tensors.items():

@@ -309,6 +309,14 @@ def test_scores_and_draws_do_not_depend_on_the_processor(model, files, monkeypat
         invoke("translate", model, "--text", "A line.")
 
 
+def test_memory_prints_a_table_and_nothing_but_its_note_beside_it():
+    """No bar: stderr is no terminal here."""
+    result = invoke("memory", "phrasebook", "multi30k-en-de-4-4")
+    table = result.stdout.splitlines()
+    assert [line.split("|")[1].strip() for line in table] == ["recipe", "---", "phrasebook", "multi30k-en-de-4-4"]
+    assert result.stderr.startswith("Predicted, not measured") and result.stderr.count("\n") == 1
+
+
 def test_evaluate_knows_the_language_of_a_model_that_tells_it(model, files, tmp_path):
     told = invoke("evaluate", model, *files, code=1).stderr
     assert told == f"error: {model}: does not tell its target language; add --language, such as de\n"

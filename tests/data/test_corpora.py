@@ -87,6 +87,23 @@ def test_every_nth_training_pair_is_held_out(tmp_path):
         read_corpora(spec, valid_every=24, cache_dir=tmp_path / "cache")
 
 
+def test_a_validation_set_that_is_taken_from_segmented_text_is_plain(tmp_path):
+    """As the training text is; also where a corpus has no pair for it."""
+    (tmp_path / "a.tsv").write_text("do n@@ o@@ t\tn@@ ein\n")
+    (tmp_path / "b.tsv").write_text("don &apos;t re@@ start 4 @-@ 2 .\tx\nwe don &apos;t .\ty@@ z .\n")
+    spec = {"train": [{"source": str(tmp_path / f"{name}.tsv"), "detokenize": True} for name in "ab"]}
+    _, evaluation = read_corpora(spec, valid_every=3, languages=["en", "de"], cache_dir=tmp_path / "cache")
+    assert pairs_of(evaluation["valid"]) == [("we don't.", "yz.")]
+
+
+def test_a_corpus_of_which_nothing_is_left_is_named(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.tsv").write_text("one\teins\n")
+    spec = {"train": [{"source": str(tmp_path / f"{name}.tsv")} for name in "ab"]}
+    with pytest.raises(ValueError, match=r"valid_every 2 takes the only pair of data\.train\[1\]; put it into"):
+        read_corpora(spec, valid_every=2, cache_dir=tmp_path / "cache")
+
+
 def test_only_training_pairs_are_cleaned(recipe, tmp_path):
     (train,), evaluation, counts = load(recipe, tmp_path / "cache")
     assert pairs_of(train) == CORPORA["train"][:2]

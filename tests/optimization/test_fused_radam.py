@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from admin_nmt.optimization.fused_radam import FusedRAdam, rectification
@@ -128,3 +129,18 @@ def test_parameters_of_different_age_are_left_to_torch():
 def test_rectification_begins_as_in_the_paper():
     assert [rectification(0.98, update) is None for update in range(1, 8)] == [True] * 5 + [False] * 2
     assert rectification(0.98, 100_000) == pytest.approx(1)
+
+
+def test_a_state_that_was_read_to_a_gpu_has_its_numbers_of_updates_on_the_cpu():
+    """As a new one: the kernels that count them take no others, and to read one would wait for the GPU."""
+    with FakeTensorMode():
+        trained = nn.Parameter(torch.zeros(3, device="cuda"))
+        trained.grad = torch.zeros_like(trained)
+        first, second = (FusedRAdam([trained], foreach=True, decoupled_weight_decay=True) for _ in range(2))
+        first.tensors_of(first.param_groups[0])  # makes the state
+        state = first.state_dict()
+        state["state"][0]["step"] = torch.zeros((), device="cuda")
+        second.load_state_dict(state)
+    assert {name: x.device.type for name, x in second.state[trained].items()} == {
+        "step": "cpu", "exp_avg": "cuda", "exp_avg_sq": "cuda",
+    }  # fmt: skip

@@ -81,6 +81,12 @@ def test_repeated_sentences_are_held_out_last_and_once():
     assert [sources[row] for row in everything] == ["a", "b", "c", "d"]
 
 
+def test_pairs_that_may_be_too_long_for_the_model_are_held_out_last():
+    data = Dataset.from_dict({"source": ["a " * 257, "b " * 255, "c"], "target": ["x", "y", "z " * 300]})
+    assert choose(text_facts(data), {"test": 1}) == {"test": [1]}
+    assert choose(text_facts(data), {"test": 3}) == {"test": [0, 1, 2]}
+
+
 def test_text_of_several_lines_is_not_held_out():
     data = Dataset.from_dict({"source": ["a\nb", "c d", "e"], "target": ["x", "y", "z\u2028w"]})
     facts = text_facts(data)

@@ -10,6 +10,7 @@ import threading
 from math import log
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
@@ -20,6 +21,7 @@ from admin_nmt.cli.app import app
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
 from admin_nmt.reports.tables import flat, line_of, made_with, outcome, spread, write_tables
+from admin_nmt.runs import grid_runner
 from admin_nmt.runs.grid_runner import run_all, wanted_runs
 from admin_nmt.runs.grids import Grid, load_grid
 
@@ -190,9 +192,15 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     made = results() | {"recipe": recipe}
     (run.folder / "results.json").write_text(json.dumps(made))
     assert run.results() == made
-    grid.overrides = {"training.learning_rate": 1e-5, "training.max_steps": 9}
-    with pytest.raises(ValueError, match=r"post_ln-seed1 holds a run with training.max_steps -1, and the grid has 9"):
-        run.results()
+    same = {"training.learning_rate": 1e-5}
+    grid.overrides = same | {"training.logging_steps": 7, "card.note": "x"}
+    assert run.results() == made
+    for name, old, new in (
+        ("training.max_steps", -1, 9), ("training.adam_beta2", 0.98, 0.9), ("evaluation.num_beams", 5, 2),
+    ):  # fmt: skip
+        grid.overrides = same | {name: new}
+        with pytest.raises(ValueError, match=f"post_ln-seed1 holds a run with {name} {old}, and the grid has {new}"):
+            run.results()
     (run.folder / "results.json").write_text("")
     assert run.results() is None
 
@@ -316,6 +324,36 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
         ("admin", "1", ""),
     ]
     assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
+
+
+def test_a_run_of_other_settings_is_told_before_another_is_trained(grid, monkeypatch):
+    """The tables, which are written after each run, would refuse it."""
+    stale, wanted = list(grid.runs())[:2]
+    stale.folder.mkdir(parents=True)
+    recipe = stale.recipe().as_dict() | {"model": {"variant": "pre_ln"}}
+    (stale.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe}))
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": str(grid.output_dir), "seeds": grid.seeds}
+    path = grid.recipe.parent / "grid.yaml"
+    path.write_text(yaml.safe_dump(values | {"systems": grid.systems, "overrides": grid.overrides}))
+    monkeypatch.setattr(grid_runner, "run_all", lambda *_: pytest.fail("a run was started"))
+    result = CliRunner().invoke(app, ["experiment", str(path), "--system", wanted.system])
+    assert result.exit_code and f"{stale.name} holds a run with model.variant" in result.stderr
+
+
+def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
+    """As those of torchrun are."""
+    monkeypatch.setattr(grid_runner, "PATIENCE", 0.1)
+    worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(99)"
+    agent = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"subprocess.run([sys.executable, '-c', {worker!r}], start_new_session=True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline() == b"\n"
+    (child,) = grid_runner.descendants(process.pid)
+    grid_runner.stop([process])
+    gone, alive = psutil.wait_procs([child], timeout=5)
+    assert gone == [child] and not alive and process.returncode
 
 
 def test_curves_by_hours_where_speeds_were_logged(grid):

@@ -14,7 +14,7 @@ from toy import write_recipe
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
-from admin_nmt.runs.claim import FIXED_ON_RESUME, differences
+from admin_nmt.runs.claim import differences, is_fixed_on_resume
 from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.schema.yaml_files import YamlLoader
 
@@ -180,6 +180,8 @@ WRONG = [
         16,
         "training.per_device_train_batch_size has no effect; batches are made by training.max_tokens",
     ),
+    ("training.bf16_full_eval", True, "training.bf16_full_eval has no effect; evaluations are in float32"),
+    ("training.optim_args", "x", "training.optim_args has no effect; set training.optimizer"),
     ("tokenizer.vocab_size", 10, "tokenizer.vocab_size holds 10 where a number from 259 on belongs"),
     ("evaluation.average_last", "x", "evaluation.average_last holds 'x' where a whole number belongs"),
     ("evaluation.length_penalty", math.inf, "evaluation.length_penalty holds inf where a finite number belongs"),
@@ -289,16 +291,33 @@ def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
         "--data.root",
         "x",
     ]
-    assert differences(plain, load_recipe(recipe_file, same).as_dict(), FIXED_ON_RESUME) == {}
+    assert differences(plain, load_recipe(recipe_file, same).as_dict(), is_fixed_on_resume) == {}
     other = ["--data.max_length", "99", "--training.seed", "7", "--training.max_steps", "9"]
-    found = differences(plain, load_recipe(recipe_file, other).as_dict(), FIXED_ON_RESUME)
+    found = differences(plain, load_recipe(recipe_file, other).as_dict(), is_fixed_on_resume)
     assert found == {"data.max_length": (256, 99), "training.seed": (42, 7)}
 
 
 def test_a_recipe_of_another_version_is_compared_all_the_same(recipe_file):
     now = load_recipe(recipe_file).as_dict()
     earlier = {name: now[name] for name in ("output_dir", "data", "model")} | {"tokenizer": {"style": "bpe"}}
-    assert differences(earlier, now, ["seed"]) == {
+    assert differences(earlier, now, is_fixed_on_resume) == {
         "tokenizer.style": ("bpe", None),
         "tokenizer.vocab_size": (8000, 400),
+        "training.max_tokens": (4096, 256),
     }
+
+
+def test_a_path_below_the_home_folder(recipe_file, monkeypatch):
+    """The Trainer puts its checkpoints there; all else of a run lies beside them."""
+    monkeypatch.setenv("HOME", "/home/user")
+    names = ("output_dir", "data.root", "data.cache_dir", "data.train.source")
+    recipe = load_recipe(recipe_file, [text for name in names for text in (f"--{name}", "~/x")])
+    data = recipe.as_dict()["data"]
+    assert {recipe.output_dir, data["root"], data["cache_dir"], data["train"]["source"]} == {"/home/user/x"}
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_a_builtin_corpus_has_all_splits(split):
+    data = {"builtin": "phrasebook", split: CORPUS}
+    with pytest.raises(ValueError, match=f"builtin: phrasebook has a {split} of its own; leave out builtin, or"):
+        Recipe.model_validate({"output_dir": "run", "data": data})

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
-from toy import StopAfter, budget_for, poison, random_ids, text_pairs, toy_tokenizer
+from toy import StopAfter, budget_for, poison, random_ids, text_pairs, toy_tokenizer, with_lengths
 from transformers import (
     AutoConfig,
     DataCollatorForSeq2Seq,
@@ -32,7 +32,7 @@ from admin_nmt.search.generation import generate_ids
 from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, callbacks, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.arguments import AdminTrainingArguments, precision
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
 from admin_nmt.trainer.evaluation import mean_nll
 
@@ -552,3 +552,31 @@ def test_missing_lengths_are_named(new_model, arguments):
     data = random_ids(14).remove_columns("target_length")
     with pytest.raises(ValueError, match="no column 'target_length'"):
         AdminTrainer(new_model(), arguments(), train_dataset=data).train()
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_a_sentence_that_is_too_long_is_told_before_the_training(arguments, new_model, tiny_config, split):
+    """And not when its batch comes."""
+    positions = tiny_config().max_position_embeddings
+    datasets = {f"{name}_dataset": random_ids(8) for name in ("train", "eval")}
+    datasets[f"{split}_dataset"] = with_lengths([{"input_ids": [5] * positions + [0], "labels": [5, 0]}])
+    args = arguments(max_tokens=4 * positions, eval_strategy="steps", eval_steps=3)
+    trainer = AdminTrainer(new_model(), args, **datasets)
+    with pytest.raises(
+        ValueError, match=rf"{split}_dataset: a sentence has {positions + 1} tokens, .* max_length={positions}\)"
+    ):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_a_lower_perplexity_is_better(arguments):
+    for name, better in (("eval_perplexity", False), ("perplexity", False), ("eval_loss", False), ("eval_bleu", True)):
+        assert arguments(metric_for_best_model=name).greater_is_better is better
+    assert arguments(metric_for_best_model="eval_perplexity", greater_is_better=True).greater_is_better
+
+
+def test_the_precision_of_accelerates_configuration_is_taken_for_what_it_is(arguments, tiny_config, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    assert precision(arguments(), tiny_config()) == "bfloat16"
+    refused = arguments(bf16=False)
+    assert precision(refused, tiny_config()) == "float32" and refused.mixed_precision == "no"

@@ -311,6 +311,20 @@ def test_the_best_checkpoint_of_a_run_that_was_moved(tmp_path):
         state = TrainerState(best_global_step=step)
         BestInFolder().on_train_begin(trainer.args, state, TrainerControl())
         assert state.best_model_checkpoint == found
+    trainer.args.load_best_model_at_end = True  # it may be gone with its folder, which the end of the run will say
+    for known, found in ((None, str(tmp_path / "checkpoint-9")), ("elsewhere/checkpoint-9", "elsewhere/checkpoint-9")):
+        state = TrainerState(best_global_step=9, best_model_checkpoint=known)
+        BestInFolder().on_train_begin(trainer.args, state, TrainerControl())
+        assert state.best_model_checkpoint == found
+
+
+def test_a_run_that_goes_on_saves_as_often_as_it_is_told_now(tmp_path):
+    for interval, stop in ((SAVED, SAVED), (1, UPDATES)):
+        trainer = new_trainer(tmp_path, 0.0, 1, StopAfter(stop))
+        trainer.args.save_strategy, trainer.args.save_steps = "steps", interval
+        trainer.train(resume_from_checkpoint=interval == 1)
+    found = [int(path.name.split("-")[1]) for path in complete_checkpoints(tmp_path)]
+    assert found == [SAVED, *range(SAVED + 1, UPDATES + 1)]
 
 
 def test_the_loss_of_a_run_is_that_of_all_its_updates(tmp_path):

@@ -9,9 +9,10 @@ import pytest
 import torch
 from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
 from torch.torch_version import TorchVersion
+from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.distributed import gather_objects, rank_and_size
-from admin_nmt.trainer.fsdp import check_torch, load_weights, sharded_state, whole_state
+from admin_nmt.trainer.fsdp import check_torch, load_weights, read_weights, sharded_state, whole_state
 
 WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 
@@ -128,6 +129,19 @@ def test_refuses_weights_of_another_model(tiny_model):
     }
     with pytest.raises(ValueError, match=r"encoder\.layers\.0\.fc1\.bias is missing among the weights"):
         load_weights(model, weights)
+
+
+def test_takes_saved_weights_of_a_stock_marian(tmp_path):
+    """Which come without its sinusoids."""
+    config = MarianConfig(
+        vocab_size=60, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=32, pad_token_id=59,
+        decoder_start_token_id=59,
+    )  # fmt: skip
+    saved, other = MarianMTModel(config), MarianMTModel(config)
+    saved.save_pretrained(tmp_path)
+    load_weights(other, read_weights(tmp_path))
+    torch.testing.assert_close(dict(other.named_parameters()), dict(saved.named_parameters()), rtol=0, atol=0)
 
 
 def test_refuses_weights_without_omega(tiny_model):

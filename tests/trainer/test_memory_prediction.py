@@ -57,8 +57,9 @@ def assert_predicted(case: Case) -> None:
     ],
     ids=lambda case: case.name,
 )
-def test_predicts_what_training_allocates(case):
+def test_predicts_what_training_allocates(case, capsys):
     assert_predicted(case)
+    assert capsys.readouterr().out == ""  # which is for the table
 
 
 @pytest.mark.slow
