@@ -200,7 +200,8 @@ def translation(
     source: Annotated[str | None, typer.Option(help="Sentences to translate instead of test_2016.")] = None,
     target: Annotated[str | None, typer.Option(help="Their references, for the BLEU of --check.")] = None,
     shape: Annotated[
-        list[str] | None, typer.Option(help="6-6, 18-6 or none; several by repeating; by default all.")
+        list[str] | None,
+        typer.Option(help="6-6, 18-6, 4-4, 30-6, 1-1 or none; several by repeating; default: the first two."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=0, help="Measurements of each system; 0 to check alone.")] = 3,
     sentences: Annotated[int, typer.Option(min=1, help="So many sentences from the start of the file.")] = 1000,
@@ -213,8 +214,9 @@ def translation(
 ) -> None:
     """Compare the translations of a trained model.
 
-    Four systems, alternating in one run: ours, stock generate, CTranslate2 in float32 and int8. --check compares the
-    translations of a trained model with ours, at beam 1 and 5.
+    Alternating in one run: ours in the precision of the machine and in float32, stock generate, CTranslate2 in float32,
+    int8 and, where the machine has it, bfloat16. --check compares the translations of a trained model with ours, at
+    beam 1 and 5.
 
     \b
     admin-nmt benchmark translation --data path/to/multi30k

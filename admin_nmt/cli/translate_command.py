@@ -89,7 +89,10 @@ AlignmentLayer = Annotated[
     typer.Option(help="Decoder layer whose attention aligns, 0 the first, -1 the last; by default the one before."),
 ]
 Prefix = Annotated[
-    str | None, typer.Option(callback=check_text, help="What translations begin with; its last word may go on.")
+    str | None,
+    typer.Option(
+        callback=check_text, help="What translations begin with; its last word may go on, but not after subword-nmt."
+    ),
 ]
 Prefixed = Annotated[
     bool, typer.Option("--prefixed-input", help="Lines are source, tab, and what the translation begins with.")
@@ -177,7 +180,9 @@ def translate(
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
-    drawing = {"dtype": dtype or "float32"} if sampling else {}  # what is drawn is the same on every machine
+    drawing = (
+        {"dtype": dtype or "float32"} if sampling and backend == "torch" else {}
+    )  # what is drawn is the same on every machine
     options = {"max_tokens": max_tokens, **search, **engine, **drawing}
     load = partial(load_translator, folders, language, writing, progress, **options)
     unusual = Unusual()

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..search.decoding_precision import set_precision
 from ..search.ensemble import Ensemble
 from ..search.forced_decoding import attention_to_source
 from ..search.generation import LongPrefixError, search_ids
+from ..search.search_settings import refuse_unknown
 from ..tokenization.pieces import (
     capitalised_too,
     piece_texts,
@@ -34,6 +36,7 @@ from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
+OWN_OPTIONS = {"target_prefixes", "forbidden", "sampling", "processors"}  # besides those of generate
 LOWERING = ("sampling", "do_sample", "prefixes", "processors")  # options that find what is not the likeliest
 PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
 
@@ -134,6 +137,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
         self.max_tokens = max_tokens
+        refuse_unknown(options.keys() - OWN_OPTIONS)
         self.options = options
         self.precision = model.compute_type if isinstance(model, CTranslate2Model) else _precision(model)
         self.usual: UsualScores | None = None
@@ -149,6 +153,7 @@ class Translator:
         compute_type: str | None = None,
         dtype: str | torch.dtype | None = None,
         attn_implementation: str | None = None,
+        revision: str | None = None,
         **kwargs: Any,
     ) -> Self:
         """Loads a model trained here, or its stock export, from a folder or a Hub repository.
@@ -164,6 +169,7 @@ class Translator:
                 else float32; on a GPU that of the weights. `precision` and the log tell which.
             attn_implementation: of torch: how the encoder attends, "sdpa", "eager", ...; by default as transformers
                 chooses. The decoder has its own.
+            revision: branch, tag or commit of a Hub repository.
             kwargs: arguments of the constructor.
 
         Raises:
@@ -172,7 +178,7 @@ class Translator:
             ImportError: the backend is not installed.
         """
         several = [path_or_repo] if isinstance(path_or_repo, str | Path) else path_or_repo
-        folders = [local_folder(path) for path in several]
+        folders = [local_folder(path, revision=revision) for path in several]
         source, target = _common_tokenizers(folders)
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
@@ -200,12 +206,12 @@ class Translator:
         Args:
             progress: show a progress bar.
             options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
-                which its translation begins, whose last word may go on; `forbidden`, words and phrases that no
-                translation contains; and `sampling`, a `admin_nmt.search.sampling.Sampling` to draw with
-                instead of searching.
+                which its translation begins, whose last word may go on, but not where subword-nmt cut the model's
+                text; `forbidden`, words and phrases that no translation contains; and `sampling`, a
+                `admin_nmt.search.sampling.Sampling` to draw with instead of searching.
 
         Raises:
-            TypeError: `sentences` is a single string, or one of them is no string.
+            TypeError: `sentences` or another list is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
         found = self._search(checked(sentences), progress=progress, **options)
@@ -261,6 +267,9 @@ class Translator:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
         options = self.options | options
         target_prefixes, forbidden = options.pop("target_prefixes", None), options.pop("forbidden", ())
+        for name, texts in (("target_prefixes", target_prefixes), ("forbidden", forbidden)):
+            if isinstance(texts, str):
+                raise TypeError(f"{name}: is a single string; give a list of strings")
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
             raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
@@ -277,7 +286,8 @@ class Translator:
             outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
         except LongPrefixError as error:
             number, *sizes = error.args
-            raise LongPrefixError(indices[number], *sizes) from None  # blank sentences count too
+            start = shorten(sentences[indices[number]], 60, placeholder=" …")
+            raise LongPrefixError(f"{start!r}", *sizes) from None  # a number would be that in its chunk of a file
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
         if self.usual is not None and not any(map(options.get, LOWERING)):

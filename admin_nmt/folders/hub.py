@@ -39,8 +39,8 @@ def push_folder(
     """Make a repository hold the model of a folder, in one commit; create the repository if there is none.
 
     Files that are there already, weights among them, are not sent again, and where nothing differs there is no commit.
-    Weights, code and tokenizers of an earlier model that the folder lacks are deleted in the same commit; other files
-    stay.
+    Weights, code and a target tokenizer of an earlier model that the folder lacks are deleted in the same commit; other
+    files stay, also those in other folders.
 
     Args:
         folder: what to push, without hidden files and `training_args.bin`.
@@ -118,7 +118,8 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> bool:
     """Whether a file of the repository belongs to an earlier model, or to an earlier package of a Space."""
-    return path not in files and any(fnmatch(path, pattern) for pattern in REPLACED[repo_type])
+    patterns = [one for one in REPLACED[repo_type] if "/" in one or "/" not in path]  # `*` matches / as well
+    return path not in files and any(fnmatch(path, pattern) for pattern in patterns)
 
 
 def reason(error: BaseException) -> str:

@@ -47,18 +47,21 @@ STANDARD, TRAINED = "standard", "final"  # the models of a finished run, in its 
 logger = logging.getLogger(__name__)
 
 
-def local_folder(path_or_repo: str | Path, *, trained: bool = False) -> Path:
+def local_folder(path_or_repo: str | Path, *, trained: bool = False, revision: str | None = None) -> Path:
     """The folder itself, or the local copy of a Hub repository, which is fetched if need be.
 
     A run's folder stands for its model, which a warning names.
 
     Args:
         trained: take the model as trained of a run, not its stock model.
+        revision: branch, tag or commit of the repository.
 
     Raises:
-        ValueError: it is neither, or a run that has not finished.
+        ValueError: it is neither, or a run that has not finished; a folder has a revision.
     """
     name = str(path_or_repo)
+    if Path(name).is_dir() and revision is not None:
+        raise ValueError(f"{name}: is a folder here, which has no revision {revision}; leave that out")
     if Path(name).is_dir():
         model = model_of_run(Path(name), trained=trained)
         if model is not None:
@@ -70,7 +73,7 @@ def local_folder(path_or_repo: str | Path, *, trained: bool = False) -> Path:
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith("/") or "\\" in name:
         raise ValueError(f"{name}: there is no such folder")
     try:
-        return Path(snapshot_download(name))
+        return Path(snapshot_download(name, revision=revision))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError, HTTPError) as error:
         cause = f"{error}".splitlines()[0].rstrip(".") if f"{error}" else type(error).__name__
         raise ValueError(
@@ -223,11 +226,17 @@ def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrained
 
     Raises:
         ValueError: one is missing or damaged, or does not belong to the model.
+        ImportError: one needs sentencepiece, which is not installed.
     """
     try:
         source, target = load_tokenizers(folder)
     except ForeignCodeError:
         raise
+    except ImportError as error:
+        raise ImportError(
+            f"{folder}: its tokenizer needs a package that is not installed; for the Marian models of the Hub: "
+            "pip install 'admin_nmt[marian]'"
+        ) from error
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
         what = "is damaged" if any(folder.glob("tokenizer*")) or any(folder.glob("*.spm")) else "is missing"
         raise ValueError(

@@ -187,9 +187,9 @@ def versus(one: Difference) -> str:
     return f"{signed(one.points)} ({p}) {one.mark}"
 
 
-def signed(points: float) -> str:
+def signed(points: float, digits: int = 2) -> str:
     """With a true minus, and none for nothing."""
-    return f"{points:+.2f}".replace("-", "−") if points else "0.00"
+    return f"{points:+.{digits}f}".replace("-", "−") if points else f"{0:.{digits}f}"
 
 
 def other_scores(comparison: Comparison) -> list[Table]:
@@ -201,7 +201,9 @@ def other_scores(comparison: Comparison) -> list[Table]:
     rows = []
     for name, scores in comparison.scores.items():
         difference = {metric: float(scores[metric]) - float(of_baseline[metric]) for metric in metrics}
-        rows.append([name, *(f"{scores[metric]:.2f} ({signed(difference[metric])})" for metric in metrics)])
+        digits = {metric: 4 if metric == "comet" else 2 for metric in metrics}  # it goes from 0 to 1
+        shown = (f"{scores[one]:.{digits[one]}f} ({signed(difference[one], digits[one])})" for one in metrics)
+        rows.append([name, *shown])
     return [Table(["system", *map(label, metrics)], rows, "In brackets: Δ, not tested.")]
 
 

@@ -76,6 +76,9 @@ class DepthStudy:
     parts: list[str] = field(default_factory=lambda: list(PARTS))
     updates: int = 0
 
+    def __post_init__(self) -> None:
+        self.depths = sorted(set(self.depths))
+
     @property
     def gradient_depths(self) -> list[int]:
         return sorted({self.depths[0], self.shown_depth, self.depths[-1]})

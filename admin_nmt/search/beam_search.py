@@ -170,7 +170,7 @@ class Hypotheses:
             log_probs[full[:, None], self.eos] = ends[full]
         if forced is not None:
             force(log_probs, prefix, forced)
-        return log_probs
+        return log_probs.log_softmax(-1) if settings.renormalized else log_probs
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""

@@ -21,9 +21,14 @@ RECORDED = "recorded"
 
 
 def token_log_probs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    """Log-probability of every label, float32 [batch, longest]; what stands at padding means nothing."""
+    """Log-probability of every label, float32 [batch, longest]; what stands at padding means nothing.
+
+    The stock Marians of the Hub, which learnt no probability of `<pad>`, say by `renormalize_logits` that it has none.
+    """
     labels = inputs.pop("labels").clamp(min=0)[..., None]
     logits = model(**inputs, use_cache=False).logits.float()
+    if model.generation_config.renormalize_logits:
+        logits[..., model.config.pad_token_id] = -torch.inf
     return logits.gather(-1, labels)[..., 0] - logits.logsumexp(-1)
 
 

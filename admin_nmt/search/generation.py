@@ -115,17 +115,15 @@ def _check_prefixes(prefixes: Sequence[Sequence[int]], limits: Tensor) -> None:
 
 
 class LongPrefixError(ValueError):
-    """A prefix, counted from 0, has more tokens than its translation may have."""
+    """A prefix of a sentence, which is named by its place from 0 or by its text, is longer than it may be."""
 
-    def __init__(self, number: int, length: int, limit: int) -> None:
-        super().__init__(number, length, limit)
+    def __init__(self, sentence: int | str, length: int, limit: int) -> None:
+        super().__init__(sentence, length, limit)
 
     def __str__(self) -> str:
-        number, length, limit = self.args
-        return (
-            f"the prefix of sentence {number + 1} has {length} tokens, but its translation may have {limit}; give a "
-            "shorter one"
-        )
+        sentence, length, limit = self.args
+        named = sentence if isinstance(sentence, str) else f"sentence {sentence + 1}"
+        return f"the prefix of {named} has {length} tokens, but its translation may have {limit}; give a shorter one"
 
 
 def _search_batch(

@@ -2,7 +2,9 @@
 
 import copy
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -18,8 +20,9 @@ KNOWN = {
     "num_beams", "length_penalty", "min_new_tokens", "max_new_tokens", "max_length", "early_stopping",
     "suppress_tokens", "bad_words_ids", "bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id",
     "forced_eos_token_id", "use_cache", "num_return_sequences", "output_attentions", "output_hidden_states",
-    "return_dict_in_generate", "_from_model_config", "transformers_version", "length_limit",
+    "return_dict_in_generate", "_from_model_config", "transformers_version", "length_limit", "renormalize_logits",
 }  # fmt: skip
+OF_SAMPLING = {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"}
 
 
 @dataclass
@@ -33,6 +36,7 @@ class SearchSettings:
     eos: list[int]
     suppressed: list[int]
     nbest: int = 1
+    renormalized: bool = False  # over the tokens that may come next
     processors: LogitsProcessorList = field(default_factory=LogitsProcessorList)
 
     @property
@@ -50,8 +54,8 @@ def generation_config(
     account. Nothing lifts the ban on `<pad>` and on translations without a token.
 
     Raises:
-        ValueError: the length penalty is not finite, more hypotheses are to be returned than a beam has, or they are
-            asked for by `num_return_sequences`.
+        ValueError: `generate` has no such setting, the length penalty is not finite, more hypotheses are to be returned
+            than a beam has, or they are asked for by `num_return_sequences`.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if "num_return_sequences" in given:
@@ -59,7 +63,7 @@ def generation_config(
     config = copy.deepcopy(default)
     config.update(use_cache=True, return_dict_in_generate=False)
     config.update(**_without_start({"min_length": default.min_length, "min_new_tokens": default.min_new_tokens}))
-    config.update(**_without_start(given))
+    refuse_unknown(config.update(**_without_start(given)))
     config.update(
         min_new_tokens=max(1, config.min_new_tokens or 0),
         suppress_tokens=sorted({pad_token_id, *(default.suppress_tokens or []), *(config.suppress_tokens or [])}),
@@ -77,6 +81,20 @@ def generation_config(
     return config
 
 
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse what `generate` has no setting for, a misspelt one as a rule.
+
+    Raises:
+        ValueError: naming the first.
+    """
+    known = {name for name in vars(GenerationConfig()) if not name.startswith("_")} | {"length_limit"}
+    for name in names:
+        if name not in known:
+            similar = get_close_matches(name, known, 1)
+            hint = f"did you mean {similar[0]}?" if similar else "leave it out"
+            raise ValueError(f"{name}: is no setting of generate; {hint}")
+
+
 def _without_start(settings: dict[str, Any]) -> dict[str, Any]:
     """The same, with `max_length` and `min_length` as numbers of new tokens where those are not given as well."""
     counted = {name: value for name, value in settings.items() if name not in ("max_length", "min_length")}
@@ -88,7 +106,9 @@ def _without_start(settings: dict[str, Any]) -> dict[str, Any]:
 
 def unknown_setting(config: GenerationConfig) -> str | None:
     """Name of a setting that `SearchSettings` has no room for, if there is one."""
-    others = sorted(set(config.to_diff_dict()) - KNOWN)
+    neutral = GenerationConfig._get_default_generation_params()
+    given = {name for name, value in config.to_diff_dict().items() if value != neutral.get(name)}
+    others = sorted(given - KNOWN - (set() if config.do_sample else OF_SAMPLING))
     if others:
         return others[0]
     if (config.num_beams or 1) > 1 and config.early_stopping is not True:
@@ -116,6 +136,7 @@ def search_settings(config: GenerationConfig, model_config: PreTrainedConfig) ->
         eos=eos,
         suppressed=sorted({*(config.suppress_tokens or []), *(words[0] for words in banned if len(words) == 1)}),
         nbest=config.num_return_sequences or 1,
+        renormalized=bool(config.renormalize_logits),
         processors=LogitsProcessorList([NoBadWordsLogitsProcessor(phrases, eos)] if phrases else []),
     )
 

@@ -4,6 +4,7 @@ The tokenizers are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer
 package.
 """
 
+import copy
 import json
 import os
 import re
@@ -259,7 +260,16 @@ def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTra
     """
     source = _load(folder)
     target_folder = Path(folder) / TARGET_FOLDER
-    return source, _load(target_folder) if target_folder.is_dir() else source
+    if target_folder.is_dir():
+        return source, _load(target_folder)
+    return _reading_source(source) if getattr(source, "separate_vocabs", False) else source, source
+
+
+def _reading_source(marian: Any) -> Any:
+    """A copy of a stock Marian tokenizer of two vocabularies that spells ids of the source; as it is, the target's."""
+    source = copy.copy(marian)
+    source.decoder = {token: piece for piece, token in source.encoder.items()}
+    return source
 
 
 def _load(folder: str | Path) -> PreTrainedTokenizerBase:
@@ -267,7 +277,7 @@ def _load(folder: str | Path) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any, target: bool = False) -> None:
+def check_tokenizer(tokenizer: Any, config: Any, target: bool = False) -> None:
     """Checks that a tokenizer and a model's config agree on the size of the vocabulary and on `<pad>` and `</s>`.
 
     Args:
@@ -279,8 +289,9 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: Any, target: boo
     """
     own_size = getattr(config, "decoder_vocab_size", None) is not None  # a stock Pegasus has no such field
     size_field = "decoder_vocab_size" if target and own_size else "vocab_size"
+    own_pieces = getattr(tokenizer, "separate_vocabs", False) and target  # beside those of the source, which len counts
     expected = {
-        size_field: len(tokenizer),
+        size_field: len(tokenizer.target_encoder if own_pieces else tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }

@@ -108,7 +108,7 @@ def evaluate_translator(
         progress: show progress bars.
 
     Returns:
-        The translations, and what [`score`] gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
+        The translations, and what `corpus_scores` gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
         `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
     """
     translations = translator.translate(pairs["source"][:], progress=progress)

@@ -575,7 +575,9 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
 def test_neither_folder_nor_repository(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "nobody/nothing: is no folder, and the Hub gives no model of that name" in error("info", "nobody/nothing")
-    monkeypatch.setattr("admin_nmt.folders.model_folder.snapshot_download", lambda _: pytest.fail("asked the Hub"))
+    monkeypatch.setattr(
+        "admin_nmt.folders.model_folder.snapshot_download", lambda *_, **__: pytest.fail("asked the Hub")
+    )
     for name in ("no/such/folder", "./nothing", "../nothing", "/nothing", "~/nothing", "nothing/"):
         assert f"{name}: there is no such folder" in error("info", name)
     assert f"{__file__}: is a file; name the folder of a model" in error("info", __file__)

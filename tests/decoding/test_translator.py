@@ -16,6 +16,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.decoding.translator import Translation, Translator
 from admin_nmt.exporting import export_standard
+from admin_nmt.folders import model_folder
 from admin_nmt.folders.model_folder import load_model
 from admin_nmt.search import decoding_precision
 from admin_nmt.search.beam_search import ScoredIds
@@ -83,6 +84,31 @@ def test_sentences_may_come_from_a_generator(folder):
 def test_what_is_no_list_of_sentences_is_refused(folder, sentences, kind, message):
     with pytest.raises(kind, match=message):
         Translator.from_pretrained(folder).translate(sentences)
+
+
+def test_what_generate_has_no_setting_for_is_refused(folder, shared_translator):
+    """At once, and at a call."""
+    with pytest.raises(ValueError, match=r"num_beam: is no setting of generate; did you mean num_beams\?"):
+        Translator.from_pretrained(folder, num_beam=1)
+    with pytest.raises(ValueError, match="subfolder: is no setting of generate; leave it out"):
+        shared_translator.translate(["Ba."], subfolder="x")
+    with pytest.raises(ValueError, match="is a folder here, which has no revision v2; leave that out"):
+        Translator.from_pretrained(folder, revision="v2")
+
+
+def test_a_revision_is_asked_of_the_hub(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        model_folder, "snapshot_download", lambda name, revision: asked.append((name, revision)) or folder
+    )
+    Translator.from_pretrained("user/mine", revision="v2")
+    assert asked == [("user/mine", "v2")]
+
+
+@pytest.mark.parametrize("option", ["target_prefixes", "forbidden"])
+def test_a_string_is_not_taken_apart(shared_translator, option):
+    with pytest.raises(TypeError, match=f"{option}: is a single string; give a list of strings"):
+        shared_translator.translate(["Ba."], **{option: "B"})
 
 
 def test_blank_stays_blank(folder):
@@ -324,5 +350,5 @@ def test_a_tokenizer_with_a_state_is_asked_by_one_thread_at_a_time(shared_transl
 
 
 def test_a_long_prefix_is_counted_among_all_sentences(shared_translator):
-    with pytest.raises(ValueError, match="the prefix of sentence 3 has"):
+    with pytest.raises(ValueError, match="the prefix of 'b' has"):
         shared_translator.translate(["", "a", "b"], target_prefixes=["", "", "a b c " * 9], max_new_tokens=3)

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
-from admin_nmt.folders.hub import HubError, push_folder
+from admin_nmt.folders.hub import HubError, is_stale, push_folder
 from admin_nmt.model.modeling_admin import ModelWithTokenizers
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
@@ -302,3 +302,10 @@ def test_a_pushed_tokenizer_cuts_to_the_models_positions(tiny_model, tmp_path):
     model = tiny_model(vocab_size=len(tokenizer))
     ModelWithTokenizers(model, {"": tokenizer}).save_pretrained(tmp_path)
     assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
+
+
+def test_files_in_other_folders_stay():
+    """Of an earlier model only what a loader would take for a part of the new one is deleted."""
+    stale = ("old.safetensors", "modeling_old.py", "target_tokenizer/tokenizer.json")
+    kept = ("scripts/clean.py", "onnx/model.safetensors", "checkpoint-100/model.safetensors", "README.md")
+    assert [path for path in (*stale, *kept) if is_stale(path, {})] == list(stale)

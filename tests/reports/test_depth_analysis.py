@@ -187,3 +187,9 @@ def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path)
     monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
     with pytest.raises(ValueError, match="--depth: give at least two"):
         depth_report.write_depth_report(depth_report.DepthStudy(depths=[6, 6]), tmp_path / "out")
+
+
+def test_depths_are_taken_in_order():
+    """Pictures join them, and the table has the smallest and the largest."""
+    study = depth_report.DepthStudy(depths=[36, 6, 12, 6])
+    assert (study.depths, study.gradient_depths) == ([6, 12, 36], [6, 18, 36])

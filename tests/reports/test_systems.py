@@ -7,6 +7,7 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib import image
@@ -15,8 +16,8 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.metrics.scores import corpus_scores
-from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked
-from admin_nmt.reports.systems import target_language
+from admin_nmt.reports.comparison_page import FILES, Table, markdown_table, marked, other_scores
+from admin_nmt.reports.systems import read_run, target_language
 from admin_nmt.schema.messages import escaped
 
 PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
@@ -359,3 +360,18 @@ def test_a_report_quotes_names_and_sentences_as_they_are(folder, run_in):
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table}) == 1, table
     assert "<script>" not in page and "<b>!" not in page and "<img src=x>" not in page
+
+
+def test_comet_is_shown_with_the_digits_that_matter():
+    scores = {"a": {"comet": 0.8412, "sentence length": 9.0}, "b": {"comet": 0.8389, "sentence length": 9.5}}
+    (table,) = other_scores(SimpleNamespace(baseline="a", scores=scores))
+    assert table.rows == [["a", "0.8412 (0.0000)", "9.00 (0.00)"], ["b", "0.8389 (−0.0023)", "9.50 (+0.50)"]]
+
+
+def test_a_further_reference_of_a_run_is_one_of_its_test_set(tmp_path):
+    for name, line in (("test.hyp", "x"), ("test.ref", "y"), ("test.ref1", "z")):
+        (tmp_path / name).write_text(f"{line}\n")
+    (tmp_path / "results.json").write_text(json.dumps({"status": "finished", "test": {"bleu": 1.0}}))
+    assert read_run(tmp_path, [["z"]]) == ["x"]
+    with pytest.raises(ValueError, match=r"test\.ref: differs from the references"):
+        read_run(tmp_path, [["w"]])

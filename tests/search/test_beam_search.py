@@ -27,6 +27,8 @@ SETTINGS = [
     {"num_beams": 3, "eos_token_id": [0, 5]},
     {"num_beams": 4, "suppress_tokens": [3, VOCABULARY - 1]},
     {"num_beams": 2, "bad_words_ids": [[7], [8]]},
+    {"num_beams": 4, "renormalize_logits": True, "suppress_tokens": [3, 4, 5, VOCABULARY - 1], "min_new_tokens": 2},
+    {"num_beams": 3, "do_sample": False, "temperature": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
     {"num_beams": 3, "bad_words_ids": [[n, m] for n in range(2, 20, 2) for m in range(2, 20)] + [[9, 9, 9], [11], [0]]},
 ]
 

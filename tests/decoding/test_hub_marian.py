@@ -1,0 +1,134 @@
+"""The stock Marians of the Hub, as Helsinki-NLP has them there: sentencepiece, a `<pad>` with a logit, `vocab.json`."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from toy import random_texts
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
+
+from admin_nmt.decoding.translator import Translator
+from admin_nmt.folders import model_folder
+from admin_nmt.search.forced_decoding import target_log_probs
+from admin_nmt.search.generation import search_ids
+from admin_nmt.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.tokenization.pieces import piece_texts
+
+SENTENCES = random_texts(12)
+SIDES = ("source", "target")
+
+
+def pieces_of(folder: Path, side: str, texts: list[str]) -> list[str]:
+    """Trains a sentencepiece model, SIDE.spm, and gives its pieces."""
+    text = folder / f"{side}.txt"
+    text.write_text("\n".join(texts))
+    prefix = folder / side
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(prefix), vocab_size=40, hard_vocab_limit=False, minloglevel=2
+    )
+    prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
+    lines = prefix.with_suffix(".vocab").read_text().splitlines()
+    return [piece for piece in (line.split("\t")[0] for line in lines) if not piece.startswith("<")]
+
+
+def vocabulary(pieces: list[str]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(["</s>", "<unk>", *dict.fromkeys(pieces), "<pad>"])}
+
+
+def save_model(folder: Path, size: int, target_size: int | None = None) -> None:
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=size, decoder_vocab_size=target_size, share_encoder_decoder_embeddings=target_size is None,
+        d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32, num_beams=4,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=64, init_std=0.5,
+        eos_token_id=0, pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
+    )  # fmt: skip
+    model = MarianMTModel(config)
+    model.final_logits_bias[0, 0] = 3.0  # so that translations end before their limit
+    model.generation_config = GenerationConfig(
+        num_beams=4, bad_words_ids=[[size - 1]], max_length=64, renormalize_logits=True, eos_token_id=0,
+        pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
+    )  # fmt: skip
+    model.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("marian")
+    pieces = [piece for side in SIDES for piece in pieces_of(folder, side, SENTENCES)]
+    (folder / "vocab.json").write_text(json.dumps(vocabulary(pieces)))
+    spm = {f"{side}_spm": str(folder / f"{side}.spm") for side in SIDES}
+    MarianTokenizer(vocab=str(folder / "vocab.json"), **spm).save_pretrained(folder)
+    save_model(folder, len(vocabulary(pieces)))
+    return folder
+
+
+def test_it_translates_as_generate_does_in_our_search(marian, monkeypatch):
+    tokenizer, model = MarianTokenizer.from_pretrained(marian), MarianMTModel.from_pretrained(marian)
+    expected = []
+    for sentence in SENTENCES:  # one at a time, as each has a limit of its own
+        batch = tokenizer([sentence], return_tensors="pt")
+        limit = 2 * batch["input_ids"].shape[1] + 20
+        output = model.generate(**batch, max_new_tokens=limit, max_length=None, min_new_tokens=1, early_stopping=True)
+        expected += tokenizer.batch_decode(output, skip_special_tokens=True)
+    monkeypatch.setattr(MarianMTModel, "generate", None)
+    translator = Translator.from_pretrained(marian, dtype="float32")
+    assert translator.translate(SENTENCES) == expected
+    assert len(set(expected)) > 1
+
+
+def test_scores_are_over_what_may_come_next(marian):
+    """And so are those of a pass over the translations."""
+    model = MarianMTModel.from_pretrained(marian).eval()
+    source = torch.tensor([MarianTokenizer.from_pretrained(marian)(SENTENCES[0])["input_ids"]])
+    inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
+    options = {"num_beams": 4, "nbest": 4, "bad_words_ids": None, "forced_eos_token_id": None, "min_new_tokens": 1}
+    found = search_ids(model, source.tolist(), **options)[0]
+    assert len(found) == 4
+    for one in found[:1] + [row for row in found if row.ids]:
+        (again,) = target_log_probs(model, inputs, [[*one.ids, 0]])
+        logits = model(**inputs, labels=torch.tensor([[*one.ids, 0]])).logits[0, :, :-1]  # <pad> is the last
+        expected = logits.log_softmax(-1).gather(1, torch.tensor([[*one.ids, 0]]).T).sum()
+        assert float(again) == pytest.approx(float(expected.detach()), abs=1e-4)
+
+
+def test_it_runs_in_ctranslate2(marian, tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here = Translator.from_pretrained(marian, dtype="float32").translations(SENTENCES)
+    there = Translator.from_pretrained(marian, backend="ctranslate2").translations(SENTENCES)
+    assert [rows[0].text for rows in there] == [rows[0].text for rows in here]
+    assert [rows[0].score for rows in there] == pytest.approx([rows[0].score for rows in here], abs=1e-4)
+
+
+def test_a_missing_package_is_named(marian, monkeypatch):
+    def without(folder):
+        raise ImportError("MarianTokenizer requires the SentencePiece library")
+
+    monkeypatch.setattr(model_folder, "load_tokenizers", without)
+    with pytest.raises(ImportError, match=r"its tokenizer needs a package .* pip install 'admin_nmt\[marian\]'"):
+        Translator.from_pretrained(marian)
+
+
+def test_two_vocabularies_in_one_tokenizer(marian, tmp_path):
+    """Ids of the source are spelt by its pieces, those of the target by the target's."""
+    vocabularies = {}
+    for side, texts in zip(SIDES, (SENTENCES, [text[::-1] for text in SENTENCES]), strict=True):
+        vocabularies[side] = vocabulary(pieces_of(tmp_path, side, texts) + ["extra"] * (side == "target"))
+        (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
+    spm = {f"{side}_spm": str(tmp_path / f"{side}.spm") for side in SIDES}
+    files = {"vocab": str(tmp_path / "source.json"), "target_vocab_file": str(tmp_path / "target.json")}
+    MarianTokenizer(**files, **spm, separate_vocabs=True).save_pretrained(tmp_path)
+    source, target = load_tokenizers(tmp_path)
+    text = SENTENCES[0]
+    assert "".join(piece_texts(source, source(text)["input_ids"])).strip() == text
+    assert "".join(piece_texts(target, target(text_target=text[::-1])["input_ids"])).strip() == text[::-1]
+    config = MarianConfig(
+        vocab_size=len(vocabularies["source"]), decoder_vocab_size=len(vocabularies["target"]), eos_token_id=0,
+        pad_token_id=source.pad_token_id, share_encoder_decoder_embeddings=False,
+    )  # fmt: skip
+    assert model_folder.check_tokenizers(tmp_path, config)
+    shutil.rmtree(tmp_path)
