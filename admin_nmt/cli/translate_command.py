@@ -180,9 +180,8 @@ def translate(
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
-    drawing = (
-        {"dtype": dtype or "float32"} if sampling and backend == "torch" else {}
-    )  # what is drawn is the same on every machine
+    # What is drawn is the same on every machine.
+    drawing = {"dtype": dtype or "float32"} if sampling and backend == "torch" else {}
     options = {"max_tokens": max_tokens, **search, **engine, **drawing}
     load = partial(load_translator, folders, language, writing, progress, **options)
     unusual = Unusual()
