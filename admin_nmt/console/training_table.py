@@ -19,6 +19,11 @@ ROWS = 25  # until the heads come again
 ESTIMATED_AFTER = 20  # updates of a process
 DAY = 24 * 3600
 INDENT = 6 * " "  # of lines that are no rows
+COLLAPSED = 1e-3  # share of the encoder's output that differs between tokens: 0.9 in models that translate
+COLLAPSE = (
+    "the encoder gives all tokens one state, so the source is not read; unless that passes, begin again with a lower "
+    "learning_rate, a longer warmup_steps or fewer encoder_layers"
+)
 UNITS = "NLL: nats a target token; loss: with label smoothing; gradient: its norm"
 
 
@@ -165,6 +170,8 @@ class TrainingTable(TrainerCallback):
         best = is_best(args, state, name)
         text = " ".join([*told, " * best so far"] if best else told)
         rows.add(place(state), text, "bold green" if best else "cyan")
+        if logs.get(f"{name}_encoder_variance", 1.0) < COLLAPSED:
+            rows.lines.write(f"{INDENT}warning: {COLLAPSE}", "bold yellow")
 
     def seconds_left(self, args: TrainingArguments, state: TrainerState) -> float | None:
         """Of the updates that are left, and the evaluations if one was measured."""

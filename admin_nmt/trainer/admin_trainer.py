@@ -438,7 +438,9 @@ class AdminTrainer(GuardedTrainer):
         metric_key_prefix: str = "eval",
         **options: Any,
     ) -> dict[str, Any]:
-        """Reports `loss` (mean NLL per token), `perplexity` and, by beam search, `bleu` and `chrf`, after the prefix.
+        """Reports `loss` (mean NLL per token), `perplexity`, `encoder_variance` and, by beam search, `bleu` and `chrf`.
+
+        Their names come after the prefix; see [`admin_nmt.trainer.evaluation`].
 
         Args:
             eval_dataset: instead of the trainer's own; a dict of them gives each one's metrics after its name.

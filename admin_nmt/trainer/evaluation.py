@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
@@ -32,6 +34,25 @@ def mean_nll(model: PreTrainedModel, dataset: Dataset, *, max_tokens: int = 4096
     targets = [[token for token in labels if token not in none] for labels in dataset["labels"][:]]
     scores = score_pairs(model, dataset["input_ids"][:], targets, max_tokens=max_tokens, progress=progress)
     return -sum(map(sum, scores)) / sum(map(len, scores))
+
+
+@torch.no_grad()
+def encoder_variance(model: PreTrainedModel, dataset: Dataset, *, pairs: int = 16) -> float:
+    """The share of the encoder's output that differs between the tokens of some sources, 0 to 1.
+
+    It comes near 0 where a deep encoder gives all tokens one state (rank collapse, Dong et al. 2021): the decoder then
+    learns the target language alone, and its loss falls all the same.
+
+    Args:
+        pairs: so many from the start of the dataset.
+    """
+    rows = dataset.select(range(min(pairs, len(dataset))))["input_ids"][:]
+    batch = Seq2SeqCollator(model.config.pad_token_id)([{"input_ids": row} for row in rows])
+    inputs = {name: x.to(model.device) for name, x in batch.items()}
+    training = model.training
+    states = model.eval().get_encoder()(**inputs).last_hidden_state[inputs["attention_mask"].bool()].double()
+    model.train(training)
+    return float((states - states.mean(0)).square().sum() / states.square().sum())
 
 
 def translation_scores(
@@ -64,7 +85,8 @@ def validation_scores(
     target_tokenizer: PreTrainedTokenizerBase | None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What a training run reports of a dataset: `loss` (`mean_nll`), `perplexity`, and `translation_scores` if wanted.
+    """What a training run reports of a dataset: `loss` (`mean_nll`), `perplexity`, `encoder_variance`, and if wanted
+    `translation_scores`.
 
     Args:
         args: budget, beam search and what to translate.
@@ -76,6 +98,7 @@ def validation_scores(
     progress = not args.disable_tqdm
     nll = mean_nll(model, dataset, max_tokens=args.max_tokens, progress=progress)
     scores: dict[str, Any] = {"loss": nll, "perplexity": math.exp(min(nll, 700))}
+    scores["encoder_variance"] = encoder_variance(model, dataset)
     if args.eval_bleu:
         if target_tokenizer is None:
             raise ValueError("processing_class is missing; BLEU needs a tokenizer, or set eval_bleu to False")

@@ -99,6 +99,15 @@ def test_the_best_is_what_the_run_takes_for_it(monkeypatch, capsys, metric):
     assert ["best" in line for line in lines] == [True, True, False, False]
 
 
+def test_an_encoder_that_gives_all_tokens_one_state_is_told(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.begin()
+    for variance in (0.9, 1e-5, float("nan")):
+        run.log(eval_loss=3.0, eval_encoder_variance=variance, eval_runtime=1.0)
+    told = ["warning: the encoder gives" in line for line in capsys.readouterr().out.splitlines()]
+    assert told[-4:] == [False, False, True, False]
+
+
 def test_several_validation_sets_have_a_row_each(monkeypatch, capsys):
     run = Run(monkeypatch)
     run.begin()
