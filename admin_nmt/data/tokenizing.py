@@ -1,7 +1,7 @@
 """Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
+from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
@@ -188,3 +189,44 @@ def longest_sentence(dataset: Dataset) -> int:
     """Tokens of the longest source or target of a tokenised dataset, whose lengths are read in parts."""
     parts = (pair_lengths(dataset, start, start + WINDOW) for start in range(0, len(dataset), WINDOW))
     return max(int(side.max()) for sides in parts for side in sides)
+
+
+def refuse_streams(**datasets: Any) -> None:
+    """Refuse datasets without an order and a length.
+
+    Raises:
+        ValueError: naming the first.
+    """
+    for name, dataset in _each(datasets):
+        if isinstance(dataset, TorchIterableDataset | IterableDataset):
+            raise ValueError(
+                f"{name} is a stream: token batches are planned from the lengths of all pairs, and a run that "
+                "goes on looks its place up; load it without streaming=True, or write it to the disk with "
+                "Dataset.from_generator: it is read from there, not into memory"
+            )
+
+
+def refuse_long(positions: int | None, **datasets: Any) -> None:
+    """Refuse datasets with a sentence that a model cannot read: training would end where it comes to it.
+
+    Args:
+        positions: most tokens of a sentence; None for a model without a limit.
+        datasets: tokenised ones.
+
+    Raises:
+        ValueError: naming the first.
+    """
+    for name, dataset in _each(datasets):
+        if positions is not None and (longest := longest_sentence(dataset)) > positions:
+            raise ValueError(
+                f"{name}: a sentence has {longest} tokens, more than the model's max_position_embeddings {positions}; "
+                f"leave such pairs out: tokenize(..., max_length={positions})"
+            )
+
+
+def _each(datasets: dict[str, Any]) -> Iterator[tuple[str, Dataset]]:
+    """Each dataset that is given and not known to be empty, also those of a dict, by the name of its argument."""
+    for name, given in datasets.items():
+        for dataset in given.values() if isinstance(given, dict) else [given]:
+            if dataset is not None and (not hasattr(dataset, "__len__") or len(dataset)):
+                yield name, dataset

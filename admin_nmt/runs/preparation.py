@@ -133,7 +133,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         if recipe.data.builtin is not None:
             spec |= _write_builtin(recipe.data.builtin, cache)
         with watch("reading") as step:
-            taken = {"valid_every": recipe.data.valid_every, "languages": recipe.languages}
+            taken: dict[str, Any] = {"valid_every": recipe.data.valid_every, "languages": recipe.languages}
             training, evaluation = read_corpora(spec, **taken, **options)
             step.pairs = sum(len(corpus.pairs) for corpus in training)
             more_references = _more_references(spec, evaluation)

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.trainer_utils import SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, survey
+from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, refuse_long, refuse_streams, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..hardware.precision import cpu_attention
@@ -57,7 +57,6 @@ from .callbacks import (
     mean_training_loss,
 )
 from .checkpoints import check_position, checkpoint_to_resume
-from .dataset_checks import refuse_long, refuse_streams
 from .divergence import DivergenceGuard, GuardedTrainer
 from .evaluation import validation_scores
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
@@ -219,8 +218,6 @@ class AdminTrainer(GuardedTrainer):
         elif not self.args.cudnn_attention:
             leave_out_cudnn_attention()
         self.start_anew()
-        evaluated = None if self.args.eval_strategy == "no" else self.eval_dataset
-        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=evaluated)
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
         if self.args.auto_micro_batch:
             self.choose_micro_batch()
@@ -231,9 +228,14 @@ class AdminTrainer(GuardedTrainer):
         return output._replace(training_loss=output.metrics["train_loss"])
 
     def before_wrapping(self) -> None:
-        """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed."""
+        """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed.
+
+        Before it, sentences that are too long for the model are refused.
+        """
         config = self.model.config
         self.choose_attention()  # of what `model_init` has made
+        evaluated = None if self.args.eval_strategy == "no" else self.eval_dataset
+        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=evaluated)
         for callback, patience in zip(self.early_stopping(), self.patience, strict=False):
             callback.early_stopping_patience = patience  # the checkpoint's may have been raised since
         if self.state.is_hyper_param_search:

@@ -127,7 +127,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.master_weights:
             self.prepare_master_weights()
-        if self.greater_is_better is None and str(self.metric_for_best_model).endswith("perplexity"):
+        is_open = self.greater_is_better is None  # type: ignore[has-type]
+        if is_open and str(self.metric_for_best_model).endswith("perplexity"):
             self.greater_is_better = False  # transformers knows it of losses alone
         super().__post_init__()
         self.heed_accelerate()

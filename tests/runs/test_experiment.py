@@ -138,7 +138,10 @@ def test_the_last_override_wins(recipe_file, tmp_path):
         ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
         ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; all have the same, but for data.train"),
         ({"systems": {"a": {"training.seed": 7}}}, "system a has a seed or a folder of its own"),
-        ({"systems": {"a": {"data.train": {"source": "x.tsv"}}}}, "system a: changes data.train; give tokenizer.path"),
+        (
+            {"systems": {"a": {"data.train": {"source": "x.tsv"}}}, "overrides": {"data.builtin": None}},
+            "system a: changes data.train; give tokenizer.path",
+        ),
         ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
         ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
         ({"systems": {"a": 3}}, "systems.a holds 3 where fields with values belong"),
