@@ -56,7 +56,9 @@ def train(
     )
     if (recipe is None) == (own is None):
         raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
-    overrides = [*ctx.meta["overrides"], *(["--output_dir", str(output)] if output else [])]
+    from ..schema.yaml_files import yaml_text
+
+    overrides = [*ctx.meta["overrides"], *(["--output_dir", yaml_text(str(output))] if output else [])]
     path = find_recipe(recipe) if recipe is not None else None
 
     from ..runs.recipe import load_recipe

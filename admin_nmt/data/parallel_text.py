@@ -93,7 +93,7 @@ def load_parallel(
 def _files(given: Files) -> list[str | Path]:
     """The files of a list or a pattern, or the one that is given."""
     if isinstance(given, str | Path):
-        if not any(mark in str(given) for mark in "*?["):
+        if not any(mark in str(given) for mark in "*?[") or Path(given).exists():
             return [given]
         given = sorted(glob.glob(str(given), recursive=True)) or [given]  # without any, its open() names the pattern
     if not given:
@@ -266,11 +266,9 @@ def _read_json(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str
     for number, line in enumerate(read_lines(path), 1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: line {number} is not one JSON object ({error})") from error
-        if isinstance(record, dict):
-            record = record.get("translation", record)
-        left, right = (record.get(column) if isinstance(record, dict) else None for column in columns)
+        left, right = map(texts_of(record).get, columns)
         if not (isinstance(left, str) and isinstance(right, str)):
             raise ValueError(f"{path}: line {number} has no texts {columns[0]!r} and {columns[1]!r}; set columns")
         try:
@@ -278,6 +276,14 @@ def _read_json(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str
         except UnicodeEncodeError as error:
             raise ValueError(f"{path}: line {number} holds half a surrogate pair, which is no character") from error
         yield left, right
+
+
+def texts_of(record: Any) -> dict[str, Any]:
+    """The fields of a JSON record, or those of its object `translation`; none where it is no object."""
+    if not isinstance(record, dict):
+        return {}
+    inner = record.get("translation")
+    return inner if isinstance(inner, dict) else record
 
 
 def _read_parquet(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[str, str]]:
@@ -288,7 +294,7 @@ def _read_parquet(path: str | Path, columns: tuple[str, str]) -> Iterator[tuple[
                 pairs = _pick_columns(Dataset(InMemoryTable(pa.Table.from_batches([batch]))), path, columns)
                 rows += len(pairs)
                 yield from zip(pairs["source"][:], pairs["target"][:], strict=True)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}; fetch the file again") from error
     if not rows:
         raise ValueError(f"{path}: the file has no data")
@@ -301,8 +307,9 @@ def _pick_columns(dataset: Dataset, where: str | Path, columns: Sequence[str]) -
     for column, name in zip(columns, names, strict=True):
         if name not in dataset.column_names:
             raise ValueError(f"{where}: no column {column!r} among {', '.join(dataset.column_names)}; set columns")
-        if dataset.features[name].dtype not in ("string", "large_string"):
-            raise ValueError(f"{where}: column {column!r} holds {dataset.features[name].dtype} instead of text")
+        held = getattr(dataset.features[name], "dtype", dataset.features[name])  # a list of texts has no dtype
+        if held not in ("string", "large_string"):
+            raise ValueError(f"{where}: column {column!r} holds {held} instead of text")
         if dataset.data.column(name).null_count:
             raise ValueError(f"{where}: column {column!r} has rows without text; fill or remove them")
     pairs = dataset.select_columns(names).rename_columns(dict(zip(names, PAIR, strict=True)))

@@ -13,7 +13,7 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
 from ..tokenization.bpe_codes import CONTINUED
 from ..tokenization.byte_bpe import count_parts
-from ..tokenization.moses import Moses
+from ..tokenization.moses import Moses, without_region
 from .arrow_cache import Columns, map_shards, map_whole_shards
 from .parallel_text import PAIR
 
@@ -29,13 +29,15 @@ def normalizer(language: str) -> Rule:
     A few lines in ten thousand differ from theirs, as those of [`Moses`] do not: `."` at the end of a German or French
     line stays as it is, and removed characters leave no space.
     """
-    rule: Rule = MosesPunctNormalizer(lang=language, post_remove_control_chars=True, perl_parity=True).normalize
+    rule: Rule = MosesPunctNormalizer(
+        lang=without_region(language), post_remove_control_chars=True, perl_parity=True
+    ).normalize
     return rule
 
 
 def detokenizer(language: str) -> Rule:
     """Plain text of a line that subword-nmt and Moses' tokenizer have split, as fairseq and tensor2tensor leave it."""
-    moses = MosesDetokenizer(lang=language)
+    moses = MosesDetokenizer(lang=without_region(language))
 
     def detokenize(line: str) -> str:
         return str(moses.detokenize(f"{line} ".replace(f"{CONTINUED} ", "").split()))

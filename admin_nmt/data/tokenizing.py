@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
@@ -14,13 +16,15 @@ from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
+from xxhash import xxh3_128
 
 from ..tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..tokenization.text_encoding import TextEncoder, text_encoders
-from .arrow_cache import map_shards
+from .arrow_cache import BATCH, map_shards
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from .parallel_text import PAIR
 
+DIGESTED = 1_000_000  # pairs, some hundred megabytes of ids
 WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
 
 IDS = Features(
@@ -128,11 +132,32 @@ def encode_pairs(
 
 
 def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The content of tokenizer.json less padding and truncation, which earlier calls of the tokenizer leave behind."""
+    """The content of tokenizer.json less padding and truncation, which earlier calls of the tokenizer leave behind.
+
+    Of a tokenizer without one, such as that of the Hub's Marians, digests of all files that it saves.
+    """
     if isinstance(tokenizer, FairseqTokenizer):
         return tokenizer.state()
+    if not tokenizer.is_fast:
+        with TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            return {file.name: sha256(file.read_bytes()).hexdigest() for file in sorted(Path(folder).iterdir())}
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
+
+
+def digest_of(dataset: Dataset) -> str:
+    """Of the ids of a tokenised dataset in their order; of more pairs than [`DIGESTED`], of so many of them."""
+    rows = np.linspace(0, len(dataset) - 1, min(len(dataset), DIGESTED), dtype=np.int64)
+    table = dataset.with_format("arrow", columns=["input_ids", "labels"])
+    digest = xxh3_128()
+    for start in range(0, len(rows), BATCH):
+        part = table.select(rows[start : start + BATCH])[:]
+        for name in ("input_ids", "labels"):
+            ids = part[name].combine_chunks()
+            digest.update(ids.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64).tobytes())
+            digest.update(ids.flatten().to_numpy(zero_copy_only=False).astype(np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from babel.core import Locale
 
+WITHOUT_SPACES = {"zh", "yue", "wuu", "gan", "hak", "hsn", "lzh", "nan", "ja", "th", "lo", "km", "my", "bo", "dz"}
+SPLIT = {"zh", "ja"}  # of these, those that sacreBLEU has a tokeniser for
+
 
 def language_code(language: str) -> str:
     """The code without its region: "de" of "DE" and "de-AT".
@@ -24,6 +27,16 @@ def language_code(language: str) -> str:
     similar = ", ".join([meant] if meant else get_close_matches(code, known))
     hint = f"did you mean {similar}?" if similar else "give the two-letter code, such as de"
     raise ValueError(f"language {language!r}: is no known code; {hint}")
+
+
+def has_spaces(language: str) -> bool:
+    """Whether its words stand between spaces."""
+    return language_code(language) not in WITHOUT_SPACES
+
+
+def has_words(language: str) -> bool:
+    """Whether sacreBLEU finds words in its text: without them a sentence is one word, and BLEU finds no 4-grams."""
+    return has_spaces(language) or language_code(language) in SPLIT
 
 
 def language_name(code: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from .languages import language_code
+from .languages import has_spaces, language_code
 from .references import References, check_paired, reference_columns
-from .scores import UNSPACED, multi_bleu
+from .scores import multi_bleu
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
@@ -58,6 +58,6 @@ def published_bleu(hypotheses: Sequence[str], references: References, language: 
 
 def _spaced(language: str) -> str:
     code = language_code(language)
-    if code in UNSPACED:
+    if not has_spaces(code):
         raise ValueError(f"language {language!r} is written without spaces, and the papers' scripts split at spaces")
     return code

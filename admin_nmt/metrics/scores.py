@@ -15,12 +15,11 @@ from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
-from .languages import language_code
+from .languages import SPLIT, language_code
 from .meteor import Words, corpus_meteor
 from .references import References, check_paired, reference_columns
 
 Scores = dict[str, float | str]
-UNSPACED = ("zh", "ja")  # written without spaces, so that Moses finds no words
 
 
 def corpus_scores(
@@ -199,7 +198,7 @@ def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool =
 def moses_tokenizer(language: str) -> Callable[[str], str]:
     """What splits a sentence, cased or not, as `moses_tokenize` does."""
     code = language_code(language)
-    if code in UNSPACED:
+    if code in SPLIT:  # written without spaces, so that Moses finds no words
         return bleu_of(code).tokenizer
     normalizer, tokenizer = MosesPunctNormalizer(lang=code), MosesTokenizer(lang=code)
     return lambda sentence: tokenizer.tokenize(normalizer.normalize(sentence), escape=False, return_str=True)

@@ -15,13 +15,14 @@ from xxhash import xxh3_64_intdigest
 
 from ..data.arrow_cache import BATCH
 from ..data.cleaning import CleaningOptions, clean
-from ..data.parallel_text import load_parallel, read_lines
+from ..data.parallel_text import load_parallel, read_lines, texts_of
 from ..files import write_text_whole
+from ..metrics.languages import has_spaces
 from .own_files import OwnFiles, code_of
 
 POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
 FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
-WITHOUT_SPACES = {"zh", "ja", "th", "lo", "km", "my", "bo"}
+FEWEST_HELD_OUT = 10  # pairs of a split; with fewer its scores say nothing
 PAIRS = ("source", "target")
 
 
@@ -85,15 +86,14 @@ def _columns(file: str) -> list[str]:
         return []
     try:
         record = json.loads(next(iter(read_lines(file)), "{}"))
-    except json.JSONDecodeError:  # which is told, with its line, by whoever reads all of it
+    except (ValueError, RecursionError):  # which is told, with its line, by whoever reads all of it
         return []
-    record = record.get("translation", record) if isinstance(record, dict) else {}
-    return [name for name, text in record.items() if isinstance(text, str)] if isinstance(record, dict) else []
+    return [name for name, text in texts_of(record).items() if isinstance(text, str)]
 
 
 def cleaning_options(languages: Sequence[str]) -> dict[str, Any]:
     """Fields of `data.cleaning`: held-out sentences stay out on either side, and words count where there are spaces."""
-    without = {"max_ratio": None} if WITHOUT_SPACES & set(languages) else {}
+    without = {} if all(map(has_spaces, languages)) else {"max_ratio": None}
     return {"drop_held_out": "either"} | without
 
 
@@ -105,6 +105,7 @@ def read_own_corpus(
     *,
     cache_dir: Path,
     columns: list[str] | None = None,
+    cleaning: Mapping[str, Any] | None = None,
 ) -> OwnCorpus:
     """Read and clean the training pairs; hold pairs out for `valid` and `test` where they are not given.
 
@@ -115,22 +116,30 @@ def read_own_corpus(
         folder: where held-out pairs are written, as text, such as `valid.en` and `valid.de`.
         cache_dir: of everything that is read.
         columns: of JSON lines and Parquet.
+        cleaning: fields of `data.cleaning`; by default `cleaning_options`.
 
     Raises:
         ValueError: in one sentence, why one cannot train on the files.
     """
+    how = CleaningOptions(**cleaning_options(languages) if cleaning is None else cleaning)
     options: dict[str, Any] = {} if columns is None else {"columns": columns}
     load = {split: part.fields() | options for split, part in given.items()}
     pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
     others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
     held_out = None if not others else Dataset.from_dict({side: _joined(others, side) for side in PAIRS})
-    cleaned, counts = clean(pairs, CleaningOptions(**cleaning_options(languages)), held_out, cache_dir=cache_dir)
+    cleaned, counts = clean(pairs, how, held_out, cache_dir=cache_dir)
     facts = text_facts(cleaned)
     check(files, counts, facts, languages)
     wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in given}
     chosen = choose(facts, wanted)
     example = None
     for split, indices in chosen.items():
+        if len(indices) < FEWEST_HELD_OUT:
+            raise ValueError(
+                f"{files}: the {counts['kept']:,} pairs repeat so few sentences that only {len(indices)} are left to "
+                f"hold out for {split}; give more different sentences, or held-out files with --valid-source and "
+                "--test-source"
+            )
         part = cleaned.select(indices)
         load[split] = write_pairs(part, languages, folder, split)
         example = next((text for text in part["source"] if 4 <= len(text.split()) <= 12), example)
@@ -191,7 +200,7 @@ def check(
             f"{files}: {total:,} pairs{left} are too few to learn from: give {FEWEST} or more, better some thousands"
         )
     single = (facts["source_words"] == 1) & (facts["target_words"] == 1)
-    if not WITHOUT_SPACES & set(languages) and single.mean() > 0.9:
+    if all(map(has_spaces, languages)) and single.mean() > 0.9:
         raise ValueError(
             f"{files}: {int(single.sum()):,} of {kept:,} pairs are a single word on both sides; give sentences, as a "
             "model learns to translate sentences from nothing else"
@@ -235,7 +244,9 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
 def write_pairs(pairs: Dataset, languages: Sequence[str], folder: Path, name: str) -> dict[str, str]:
     """Write pairs as two text files; gives what a recipe says of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {side: folder / f"{name}.{language}" for side, language in zip(PAIRS, languages, strict=True)}
+    sides = dict(zip(PAIRS, languages, strict=True))
+    same = len(set(languages)) == 1  # as in paraphrasing
+    files = {side: folder / f"{name}{f'.{side}' * same}.{language}" for side, language in sides.items()}
     for side, path in files.items():
         write_text_whole(path, "".join(f"{text}\n" for text in pairs[side]))
     return {side: str(path) for side, path in files.items()}

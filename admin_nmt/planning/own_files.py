@@ -14,6 +14,10 @@ from pathlib import Path
 ENDINGS = {"gz", "txt", "tsv", "json", "jsonl", "parquet"}
 OF_PAIRS = (".tsv", ".tsv.gz", ".json", ".json.gz", ".jsonl", ".jsonl.gz", ".parquet")  # files that hold both sides
 PATTERN = re.compile(r"[*?\[]")
+ROLES = {"src", "trg", "tgt"}  # what source and target are called; Sardinian is never called src
+REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})[-_]([A-Z]{2}|[A-Z][a-z]{3})(?![A-Za-z])")  # pt-BR, zh_Hant
+PAIR_AND_REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3}-[a-z]{2,3})_([a-z]{2})(?![A-Za-z])")  # en-pt_br
+SMALL_REGION = re.compile(r"(?<![A-Za-z])([a-z]{2,3})_([a-z]{2})(?![A-Za-z])")  # pt_br, but also en_de
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,14 @@ class OwnFiles:
             ValueError: one file is given as both sides, or text without its translation.
         """
         for name in (*self.source, *self.target):
-            if not PATTERN.search(name) and not Path(name).exists():
+            if not _is_pattern(name) and not Path(name).exists():
                 raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
+            if Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir():
+                raise ValueError(f"{name}: is a pipe, which a run could not read again; write it to a file first")
             if not self.target and Path(name).is_file() and not name.endswith(OF_PAIRS):
                 raise ValueError(f"{name} holds one language; name the file of its translations with --target")
         for one, other in zip(self.source, self.target, strict=False):
-            if not PATTERN.search(one + other) and os.path.samefile(one, other):
+            if not _is_pattern(one) and not _is_pattern(other) and os.path.samefile(one, other):
                 raise ValueError(f"{one} is given as the source and as the target; name a file of each language")
 
     def fields(self) -> dict[str, str | list[str]]:
@@ -81,13 +87,15 @@ def guess_languages(files: OwnFiles) -> list[str] | None:
     """The codes [source, target] that the names of the first files speak of; None where they do not.
 
     Of two files, where their paths differ: `train.en` and `train.de.gz`, `en/a.txt` and `de/a.txt`. Of one file of
-    pairs, two codes beside each other: `train.en-de.tsv`.
+    pairs, two codes beside each other: `train.en-de.tsv`. A region is none: `train.pt-BR` is pt, `en-zh_TW.tsv` en-zh.
     """
-    one = _words(files.source[0])
+    one = _words(files.source[0], of_one=bool(files.target))
     if not files.target:
         pairs = [(code_of(a), code_of(b)) for a, b in pairwise(one) if len(a) == len(b) == 2]
         return next(([a, b] for a, b in reversed(pairs) if a and b and a != b), None)
-    other = _words(files.target[0])
+    other = _words(files.target[0], of_one=True)
+    if ROLES & {word.lower() for word in (*one[-1:], *other[-1:])}:
+        return None
     if len(one) == len(other):
         pairs = [(code_of(a), code_of(b)) for a, b in zip(one, other, strict=True) if a != b]
     else:
@@ -112,8 +120,32 @@ def code_of(word: str) -> str | None:
     return alias if alias in known else next((code for code, name in known.items() if name.lower() == word), None)
 
 
-def _words(path: str) -> list[str]:
-    """Of a path, without its endings."""
+def _is_pattern(name: str) -> bool:
+    """A file that is there is meant by its name, whatever is in it."""
+    return PATTERN.search(name) is not None and not Path(name).exists()
+
+
+def _without_regions(path: str, of_one: bool) -> str:
+    """The path with `pt` for `pt-BR`; of the file of one language, also for `pt_br`, which else would be two."""
+    from babel.core import Locale
+    from babel.localedata import locale_identifiers
+
+    english = Locale("en")
+
+    def plain(match: re.Match[str]) -> str:
+        return match[1] if match[2].upper() in english.territories or match[2] in english.scripts else match[0]
+
+    def plain_locale(match: re.Match[str]) -> str:
+        return match[1] if f"{match[1]}_{match[2].upper()}" in known else match[0]
+
+    path = PAIR_AND_REGION.sub(plain, REGION.sub(plain, path))
+    known = set(locale_identifiers()) if of_one else set()
+    return SMALL_REGION.sub(plain_locale, path)
+
+
+def _words(path: str, of_one: bool = False) -> list[str]:
+    """Of a path, without its endings and the regions of languages."""
+    path = _without_regions(path, of_one)
     words = [word for word in re.split(r"[/\\._-]+", path) if word]
     while len(words) > 1 and words[-1].lower() in ENDINGS:
         words.pop()

@@ -12,6 +12,7 @@ import yaml
 from accelerate import PartialState
 
 from ..hardware.precision import bfloat16_pays, cpu_attention
+from ..metrics.languages import has_words
 from ..model.configuration_admin import AdminConfig
 from ..schema.yaml_files import set_field
 from ..trainer.arguments import AdminTrainingArguments
@@ -92,21 +93,22 @@ def plan(
     _choose_data(made, corpus, languages)
     made.choose("tokenizer.vocab_size", row.vocabulary, row.vocabulary_why)
     _choose_model(made, shape)
-    batch = _choose_batch(made, shape, row, machine)
-    updates = _choose_updates(made, corpus, shape, row, machine, given)
+    tokens, memory = _choose_batch(made, shape, row, machine, given)
+    updates = _choose_updates(made, corpus, tokens, row, machine, given)
     _choose_training(made, shape, updates, machine, given.get("training.eval_steps", given.get("training.save_steps")))
+    measure = _choose_best(made, languages[1])
     for name, value in given.items():
-        if name != EPOCHS:  # which the updates come to
+        if name != EPOCHS or _epochs_given(given) is None:  # which the updates come to; a wrong number is refused
             made.choose(name, value, OVERRIDDEN)
-    depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, shape, row, updates)
+    depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, tokens, row, updates)
     made.told = [
         _told_data(corpus),
         f"vocabulary  {row.vocabulary:,} tokens for both languages: {row.vocabulary_why}",
         f"model       admin, {depth} layers of width {shape.width}: {shape.why}",
-        f"training    {updates:,} updates of {shape.batch:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
-        "best weights by BLEU, or the average of the last 5",
-        f"time        {_time(shape, updates, machine)}",
-        f"memory      {batch}",
+        f"training    {updates:,} updates of {tokens:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
+        f"best weights by {measure}, or the average of the last 5",
+        f"time        {_time(shape, tokens, updates, machine)}",
+        f"memory      {memory}",
     ]
     if given:
         made.told.append(f"instead     {', '.join(f'{name} {value}' for name, value in given.items())}: {OVERRIDDEN}")
@@ -150,32 +152,38 @@ def _choose_model(made: Plan, shape: Shape) -> None:
     made.choose("model.max_position_embeddings", POSITIONS, "tokens of the longest sentence that it can translate")
 
 
-def _choose_batch(made: Plan, shape: Shape, row: Row, machine: Machine) -> str:
-    """Tokens of a batch, as many as the memory holds, accumulated to the tokens of an update; gives what it takes."""
-    tokens = min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes))
-    peak = _peak(shape, row, tokens, machine)
-    while tokens > FEWEST_TOKENS and not fits(peak, machine.free / 1e9):
+def _choose_batch(made: Plan, shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]) -> tuple[int, str]:
+    """Tokens of a batch, as many as the memory holds, accumulated to those of an update; gives these and the memory."""
+    wanted = min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes))
+    tokens = _count(given, "training.max_tokens", wanted)
+    peak = _peak(shape, row, tokens, machine, given)
+    while tokens > FEWEST_TOKENS and "training.max_tokens" not in given and not fits(peak, machine.free / 1e9):
         tokens //= 2
-        peak = _peak(shape, row, tokens, machine)
+        peak = _peak(shape, row, tokens, machine, given)
     accumulated = max(1, shape.batch // (tokens * machine.processes))
     why = f"tokens of a batch on one device; {peak / 1e9:.2f} GB are predicted, {machine.free / 1e9:.0f} are free"
     made.choose("training.max_tokens", tokens, why)
     if accumulated > 1:
         made.choose("training.gradient_accumulation_steps", accumulated, f"an update is {shape.batch:,} tokens")
     told = f"{peak / 1e9:.2f} GB predicted for a batch of {tokens:,} tokens, {machine.free / 1e9:.1f} GB free"
-    return told if fits(peak, machine.free / 1e9) else f"{told}: too little, choose a smaller model"
+    told = told if fits(peak, machine.free / 1e9) else f"{told}: too little, choose a smaller model"
+    return tokens * machine.processes * _count(given, "training.gradient_accumulation_steps", accumulated), told
 
 
-def _peak(shape: Shape, row: Row, tokens: int, machine: Machine) -> int:
+def _count(given: Mapping[str, Any], name: str, otherwise: int) -> int:
+    """A number that the command line gives; a wrong one is refused with the recipe."""
+    value = given.get(name)
+    return value if isinstance(value, int) and value > 0 else otherwise
+
+
+def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, given: Mapping[str, Any]) -> int:
     """Predicted bytes of a process; a GPU may recompute activations, as the recipe lets it."""
-    layers = {"encoder_layers": shape.layers[0], "decoder_layers": shape.layers[1]}
-    stacks = ("encoder", "decoder")
-    widths = {f"{stack}_ffn_dim": shape.ffn for stack in stacks} | {
-        f"{stack}_attention_heads": shape.heads for stack in stacks
-    }
-    config = AdminConfig(
-        variant="admin", omega_rule="log_n", d_model=shape.width, vocab_size=row.vocabulary, **layers, **widths
-    )
+    sizes = {"encoder_layers": shape.layers[0], "decoder_layers": shape.layers[1], "d_model": shape.width}
+    sizes |= {f"{stack}_ffn_dim": shape.ffn for stack in ("encoder", "decoder")}
+    sizes |= {f"{stack}_attention_heads": shape.heads for stack in ("encoder", "decoder")}
+    sizes = {name: _count(given, f"model.{name}", size) for name, size in sizes.items()}
+    vocabulary = _count(given, "tokenizer.vocab_size", row.vocabulary)
+    config = AdminConfig(variant="admin", omega_rule="log_n", vocab_size=vocabulary, **sizes)
     settings: dict[str, Any] = {"use_cpu": machine.gpu is None, "report_to": "none", "max_tokens": tokens}
     settings |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": True}
     args = AdminTrainingArguments("unused", **settings)
@@ -185,29 +193,35 @@ def _peak(shape: Shape, row: Row, tokens: int, machine: Machine) -> int:
     return memory.distributed_peak if machine.processes > 1 else memory.peak
 
 
-def _epochs(corpus: OwnCorpus, shape: Shape, row: Row, updates: int) -> float:
-    """About how many epochs so many updates are, before any tokenizer has counted."""
-    return updates * shape.batch * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
+def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:
+    """About how many epochs so many updates of so many tokens are, before any tokenizer has counted."""
+    return updates * tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
+
+
+def _epochs_given(given: Mapping[str, Any]) -> float | None:
+    """How many epochs the command line wants, if it says a number that can be trained."""
+    value = given.get(EPOCHS)
+    return value if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
 def _choose_updates(
-    made: Plan, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]
+    made: Plan, corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, given: Mapping[str, Any]
 ) -> int:
-    updates, epochs = given.get("training.max_steps"), given.get(EPOCHS)
+    updates, epochs = given.get("training.max_steps"), _epochs_given(given)
     if isinstance(updates, int) and updates > 0:
         return updates
-    if isinstance(epochs, int | float) and epochs > 0:
-        updates = math.ceil(epochs / _epochs(corpus, shape, row, 1))
+    if epochs is not None:
+        updates = math.ceil(epochs / _epochs(corpus, tokens, row, 1))
         made.choose("training.max_steps", updates, f"about {epochs:g} epochs, {OVERRIDDEN}")
         return updates
-    wanted = row.epochs / _epochs(corpus, shape, row, 1)
+    wanted = row.epochs / _epochs(corpus, tokens, row, 1)
     updates = max(row.fewest, min(MOST_UPDATES[machine.kind], wanted))
     updates = math.ceil(updates / 100) * 100
     slow = " (more would take a CPU long)" if wanted > updates and machine.gpu is None else ""
     made.choose(
         "training.max_steps",
         updates,
-        f"about {_epochs(corpus, shape, row, updates):.0f} epochs{slow}, fewer where BLEU stops rising",
+        f"about {_epochs(corpus, tokens, row, updates):.0f} epochs{slow}, fewer where it stops getting better",
     )
     return updates
 
@@ -231,20 +245,26 @@ def _choose_training(made: Plan, shape: Shape, updates: int, machine: Machine, g
     made.choose("training.save_steps", every)
     made.choose("training.save_total_limit", 6, "five to average, and the best")
     made.choose("training.load_best_model_at_end", True)
-    made.choose("training.metric_for_best_model", "eval_bleu")
-    made.choose("training.early_stopping_patience", EVALUATIONS // 2, "evaluations without a better BLEU")
     made.choose("evaluation.average_last", 5, "taken where it is better than the best checkpoint")
     made.choose("evaluation.num_beams", 5)
 
 
-def _time(shape: Shape, updates: int, machine: Machine) -> str:
+def _choose_best(made: Plan, language: str) -> str:
+    """What the best weights are best in; gives its name."""
+    name, why = ("BLEU", "") if has_words(language) else ("chrF", f"BLEU needs words, and {language} has no spaces")
+    made.choose("training.metric_for_best_model", f"eval_{name.lower()}", why)
+    made.choose("training.early_stopping_patience", EVALUATIONS // 2, f"evaluations without a better {name}")
+    return name
+
+
+def _time(shape: Shape, tokens: int, updates: int, machine: Machine) -> str:
     if machine.gpu is not None:
         return f"not known: these settings have not been measured on a GPU ({machine.gpu})"
     if not shape.tokens_per_second:
         return "not known"
     precision = "bfloat16" if bfloat16_pays(shape.width, "eager") else "float32"
     speed = shape.tokens_per_second[precision]
-    minutes = math.ceil(updates * shape.batch * FILLED / speed / 60)
+    minutes = math.ceil(updates * tokens * FILLED / speed / 60)
     told = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
     return f"about {told} on one core in {precision}, at the {speed:,} target tokens a second of Multi30k's runs"
 

@@ -11,8 +11,8 @@ from ..files import write_text_whole
 from ..runs.building import training_arguments
 from ..runs.recipe import Recipe
 from ..schema.sections import checked
-from ..schema.yaml_files import load_yaml, parse_overrides
-from .own_corpus import OwnCorpus, columns_and_languages, read_own_corpus
+from ..schema.yaml_files import load_yaml, parse_overrides, set_field
+from .own_corpus import OwnCorpus, cleaning_options, columns_and_languages, read_own_corpus
 from .own_files import OwnText, guess_languages, run_name
 from .own_recipe import Machine, Plan, plan, recipe_text, this_machine
 
@@ -38,7 +38,7 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
         if name in FROM_OPTIONS:
             raise ValueError(f"--{name}: the text is named by --source and --target; leave {name} out")
     columns, languages = _columns_and_languages(text, given)
-    output = Path(given.get("output_dir") or f"runs/{run_name(text.train, languages)}").expanduser()
+    output = Path(_text(given, "output_dir") or f"runs/{run_name(text.train, languages)}").expanduser()
     path = Path(f"{output}.yaml")
     read = partial(
         read_own_corpus,
@@ -46,7 +46,7 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
         text.held_out,
         languages,
         output / "data",
-        cache_dir=output.parent / "cache",
+        cache_dir=Path(_text(given, "data.cache_dir") or output.parent / "cache").expanduser(),
         columns=columns,
     )
     start_processes()
@@ -54,12 +54,13 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
         if not path.exists():
             chosen = _chosen(given)
             _check_overrides(text, languages, chosen, list(given))
-            _write(path, plan(read(), languages, str(output), this_machine(), chosen), text, overrides)
+            corpus = read(cleaning=_cleaning(languages, chosen))
+            _write(path, plan(corpus, languages, str(output), this_machine(), chosen), text, overrides)
         elif PartialState().is_local_main_process:
             _check_same(path, text, columns, languages)
             print_once(f"{path}: the recipe of these files, as it is there")
             if _lacks_held_out(path, output / "data"):
-                read()
+                read(cleaning=(load_yaml(path).get("data") or {}).get("cleaning") or {})
     return path
 
 
@@ -74,6 +75,23 @@ def _columns_and_languages(text: OwnText, given: dict[str, Any]) -> tuple[list[s
         )
     checked(Recipe, {"output_dir": "x", "data": {"builtin": "phrasebook"}, "languages": languages}, "", ["languages"])
     return columns, languages
+
+
+def _text(given: dict[str, Any], name: str) -> str | None:
+    """A path that the command line gives."""
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"--{name} {value!r}: is no text; write it in quotes: --{name} '\"{value}\"'")
+    return value
+
+
+def _cleaning(languages: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
+    """`data.cleaning` of the recipe, with what the command line says of it."""
+    values: dict[str, Any] = {"cleaning": cleaning_options(languages)}
+    for name, value in chosen.items():
+        if name.split(".")[:2] == ["data", "cleaning"]:
+            set_field(values, name.removeprefix("data."), value)
+    return values["cleaning"] or {}
 
 
 def _chosen(given: dict[str, Any]) -> dict[str, Any]:

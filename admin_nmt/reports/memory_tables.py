@@ -18,7 +18,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import survey
 from ..runs.building import training_arguments
-from ..runs.preparation import Prepared, prepare
+from ..runs.preparation import Prepared, model_folder, prepare
 from ..runs.recipe import Recipe, load_recipe
 from ..tokenization.byte_bpe import load_tokenizers
 from ..trainer.memory_prediction import (
@@ -47,7 +47,7 @@ VERIFIED = (
 CARDS = (16, 24, 40, 80)
 PRECISIONS: list[dict[str, Any]] = [
     {"training.bf16": False, "training.fp16": False},
-    {"training.bf16": True},
+    {"training.bf16": True, "training.fp16": False},
     {"training.bf16": False, "training.fp16": False, "model.dtype": "bfloat16"},
 ]
 CHECKPOINTING = (None, 4, 2, 1)  # every how many layers
@@ -159,7 +159,8 @@ def model_config(recipe: Recipe, prepared: Prepared | None = None) -> AdminConfi
     fields = recipe.model.configuration()
     if recipe.model.from_pretrained is not None:
         with refusing_code(recipe.model.from_pretrained):
-            return AutoConfig.from_pretrained(recipe.model.from_pretrained, trust_remote_code=False, **fields)
+            start = model_folder(recipe.model.from_pretrained, "model.from_pretrained")
+            return AutoConfig.from_pretrained(start, trust_remote_code=False, **fields)
     if (tokenizers := find_tokenizers(recipe, prepared)) is not None:
         source, target = tokenizers
         sizes, joint = {"vocab_size": len(source), "decoder_vocab_size": len(target)}, source is target

@@ -1,5 +1,6 @@
 """A run's own folder: one process trains there at a time, and continues only from checkpoints of the same settings."""
 
+import json
 import reprlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -9,9 +10,11 @@ from typing import Any
 
 import yaml
 from accelerate import PartialState
+from datasets import Dataset
 from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedConfig
 
+from ..data.tokenizing import digest_of
 from ..files import write_text_whole
 from ..schema.yaml_files import YamlLoader
 from ..trainer.checkpoints import complete_checkpoints
@@ -24,7 +27,7 @@ FIXED_ON_RESUME = (
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
 settings, and its position in an epoch is one in the plan of batches that the last three determine."""
 
-UNFINISHED = (".recipe.yaml-*", ".results.json-*", ".standard-*")
+UNFINISHED = (".recipe.yaml-*", ".training_pairs.json-*", ".results.json-*", ".standard-*")
 """Files and folders that a killed run was about to give their names."""
 
 PATHS = ("data.root", "data.cache_dir")
@@ -58,6 +61,27 @@ def claim_folder(recipe: Recipe) -> None:
         if _read_claim(path) != values:
             write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
     PartialState().wait_for_everyone()
+
+
+def claim_data(folder: Path, pairs: Dataset) -> None:
+    """Leave the digest of the training pairs; refuse to go on from checkpoints of others under the same names.
+
+    Args:
+        pairs: the tokenised ones.
+
+    Raises:
+        ValueError: the files that the recipe names have changed.
+    """
+    path = folder / "training_pairs.json"
+    facts = {"pairs": len(pairs), "digest": digest_of(pairs)}
+    if complete_checkpoints(folder) and path.exists() and json.loads(path.read_text(encoding="utf-8")) != facts:
+        raise ValueError(
+            f"{folder}: its checkpoints were trained on other pairs than its data files give now: bring these back as "
+            "they were, or choose another output_dir"
+        )
+    PartialState().wait_for_everyone()  # all have read it
+    if PartialState().is_main_process:
+        write_text_whole(path, json.dumps(facts))
 
 
 def with_its_rule(recipe: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:

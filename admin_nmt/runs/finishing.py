@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from datasets import Dataset
+from transformers import TrainingArguments
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
@@ -35,7 +36,7 @@ REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 def average_or_best(
     trainer: AdminTrainer, average_last: int, folder: Path, *, always_average: bool = False
 ) -> dict[str, Any]:
-    """Save the better of the trained weights and the average of the last checkpoints, by BLEU on the validation set.
+    """Save the better of the trained weights and the average of the last checkpoints, by the validation set.
 
     The trained weights are those of the best checkpoint with `load_best_model_at_end`, else the last ones. Without a
     validation set, and with `always_average`, the average is taken where there is one.
@@ -50,7 +51,7 @@ def average_or_best(
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
         names = [*reversed(candidates)]
-        kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name]))
+        kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name], trainer.args))
         if not kind.startswith("average"):
             model.load_state_dict(trained)
     for name, scores in candidates.items():
@@ -79,13 +80,16 @@ def evaluate(trainer: AdminTrainer) -> dict[str, float]:
 
 def told(scores: dict[str, float]) -> str:
     """The scores of an evaluation, for a line about it."""
-    names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}"}
+    names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}", "eval_chrf": "chrF {:.2f}"}
     found = [form.format(scores[name]) for name, form in names.items() if name in scores]
     return f": {', '.join(found)}" if found else ""
 
 
-def merit(scores: dict[str, float]) -> float:
-    """BLEU where it was measured, else the likelihood."""
+def merit(scores: dict[str, float], args: TrainingArguments) -> float:
+    """By what the best checkpoint is chosen, `metric_for_best_model`; without it BLEU if measured, else likelihood."""
+    metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+    if metric in scores:
+        return scores[metric] if args.greater_is_better else -scores[metric]
     return scores.get("eval_bleu", -scores.get("eval_loss", 0.0))
 
 

@@ -1,5 +1,6 @@
 """From a recipe to tokenised data: reading, cleaning, vocabulary, tokenising, each step cached."""
 
+import glob
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,7 +83,7 @@ def check_start(recipe: Recipe) -> None:
     start = recipe.model.from_pretrained
     if start is None:
         return
-    config = read_config(_folder(start, "model.from_pretrained"))
+    config = read_config(model_folder(start, "model.from_pretrained"))
     if not isinstance(config, AdminConfig):
         raise ValueError(
             f"model.from_pretrained: {start} holds a {config.model_type} model; start from an unfolded one (final/)"
@@ -96,7 +97,12 @@ def check_start(recipe: Recipe) -> None:
             raise ValueError(f"tokenizer.{name} is {size}, but {start} has {own}; leave it out")
 
 
-def _folder(given: str, field: str) -> Path:
+def model_folder(given: str, field: str) -> Path:
+    """The folder of the model that a field of a recipe names.
+
+    Raises:
+        ValueError: naming the field, where there is none.
+    """
     try:
         if (model := model_of_run(Path(given), trained=True)) is not None:
             raise ValueError(f"{given} is the folder of a run; name the model in it, {model}")
@@ -106,7 +112,7 @@ def _folder(given: str, field: str) -> Path:
 
 
 def _load(given: str, field: str) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    folder = _folder(given, field)
+    folder = model_folder(given, field)
     try:
         return load_tokenizers(folder)
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
@@ -208,7 +214,10 @@ def _below(root: str, corpora: dict[str, Any] | list[dict[str, Any]]) -> dict[st
     def below(files: Any) -> Any:
         if isinstance(files, list):
             return [below(file) for file in files]
-        return files if files is None or files.startswith(TEST_SET) else str(Path(root) / files)
+        if files is None or files.startswith(TEST_SET):
+            return files
+        plain = Path(root) / files
+        return str(Path(glob.escape(root)) / files if glob.has_magic(files) and not plain.exists() else plain)
 
     sides = ("source", "target", "more_references")
     found = [corpus | {side: below(corpus[side]) for side in sides if side in corpus} for corpus in _as_list(corpora)]

@@ -18,6 +18,7 @@ from ..data.batching import Survey
 from ..data.tokenizing import survey
 from ..distributed import print_once, start_processes, wait_at_most
 from ..figures.curves import plot_curve
+from ..metrics.languages import has_words
 from ..metrics.scores import check_language
 from ..trainer.allocator import let_segments_grow
 from ..trainer.arguments import precision
@@ -26,7 +27,7 @@ from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from ..trainer.memory_prediction import fits, free_memory, planned_shapes, predict_memory, worst_shape
 from .building import build_trainer, training_arguments
-from .claim import claim_folder
+from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, set_search, test_scores, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
@@ -93,10 +94,16 @@ def run_recipe(recipe: Recipe) -> None:
     start_processes()
     claim_folder(recipe)
     args = training_arguments(recipe)  # refuses bad ones before hours of preparation
+    if args.eval_bleu and args.eval_strategy != "no" and not has_words(recipe.languages[1]):
+        print_once(
+            f"BLEU stays near 0 in {recipe.languages[1]}, which is written without spaces: look at chrF, and choose "
+            "the best weights by it with training.metric_for_best_model: eval_chrf"
+        )
     print_once(f"[1/5] data: {training_text(recipe.data.given())}")
     prepared = prepare(recipe)
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
+    claim_data(folder, prepared.data["train"])
     trainer = build_trainer(recipe, prepared)
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())

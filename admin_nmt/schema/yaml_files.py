@@ -1,5 +1,6 @@
 """YAML files of fields and values, and overrides of their fields from the command line."""
 
+import json
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -71,12 +72,23 @@ def parse_overrides(arguments: Sequence[str]) -> list[tuple[str, Any]]:
     return [(name[2:], _yaml_value(name, text)) for name, text in zip(names, texts, strict=True)]
 
 
+def yaml_text(text: str) -> str:
+    """The text as a value of `parse_overrides`, in quotes where YAML would read another one, such as 2024 or `a #1`."""
+    try:
+        plain = yaml.load(text, YamlLoader) == text
+    except (yaml.YAMLError, ValueError, RecursionError):
+        plain = False
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
 def _yaml_value(name: str, text: str) -> Any:
     try:
         return yaml.load(text, YamlLoader)
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or "it cannot be read"
         raise ValueError(f"{name} {text}: is not valid YAML: {problem}; put quotes around text") from error
+    except (ValueError, RecursionError) as error:  # of a date that is none
+        raise ValueError(f"{name} {text}: {error}; put quotes around text") from error
 
 
 def set_field(values: dict[str, Any], name: str, value: Any) -> None:

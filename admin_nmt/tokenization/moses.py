@@ -10,7 +10,7 @@ class Moses:
     """Text to Moses' tokens and back.
 
     Args:
-        source: two-letter code of the language of the text that is tokenised.
+        source: two-letter code of the language of the text that is tokenised; a region behind it is ignored.
         target: that of tokens that are made text again, and of text that is tokenised as the target.
         normalize_punctuation: normalize-punctuation.perl and then remove-non-printing-char.perl come first.
         aggressive_hyphens: tokenizer.perl's `-a`: `a-b` becomes `a @-@ b`.
@@ -28,6 +28,7 @@ class Moses:
         escape: bool = True,
         split_final_dots: bool = False,
     ) -> None:
+        source, target = without_region(source), without_region(target)
         kind = DotSplitter if split_final_dots else FastTokenizer
         self.tokenizers = {language: kind(lang=language) for language in (source, target)}
         self.normalizers = {language: Normalizer(language) for language in (source, target)}
@@ -51,6 +52,11 @@ class Moses:
     def detokenize(self, text: str) -> str:
         """Plain text of the target's tokens."""
         return str(self.detokenizer.detokenize(text.split(), unescape=self.escape))
+
+
+def without_region(language: str) -> str:
+    """The code by which Moses' rules are known: "fr" of "fr-CA"."""
+    return re.split("[-_]", language.lower())[0]
 
 
 class Normalizer:

@@ -13,7 +13,7 @@ from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
 from ..decoding.translator import Translator
 from ..metrics.references import reference_rows
-from ..metrics.scores import corpus_scores, tokenized_bleu
+from ..metrics.scores import check_language, corpus_scores, tokenized_bleu
 from ..model.loss import IGNORED
 from ..search.generation import generate_ids
 
@@ -134,13 +134,14 @@ def evaluate_translator(
         The translations, and what `corpus_scores` gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
         `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
     """
+    check_language(language)
+    positions = translator.model.config.max_position_embeddings
+    data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
     translations = translator.translate(pairs["source"][:], progress=progress)
     references = reference_rows([pairs["target"][:], *more_references])
     results: dict[str, Any] = corpus_scores(translations, references, language)
     results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     results["sentences"] = len(pairs)
-    positions = translator.model.config.max_position_embeddings
-    data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
     results["nll"] = mean_nll(translator.model, data, max_tokens=translator.max_tokens, progress=progress)
     results["nll_sentences"] = len(data)
     return translations, results

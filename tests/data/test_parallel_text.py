@@ -6,6 +6,9 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, Features, Translation
 from hypothesis import HealthCheck, given, settings
@@ -224,6 +227,8 @@ def test_faulty_text_files_are_named(write, load, source, target, message):
         ("x.jsonl", '{"source": "a", "target": "b"}\n[\n', r"x\.jsonl: line 2 is not one JSON object"),
         ("x.jsonl", '{"source": "a"}\n', r"x\.jsonl: line 1 has no texts 'source' and 'target'"),
         ("x.jsonl", '{"source": "a", "target": 1}\n', r"x\.jsonl: line 1 has no texts"),
+        ("x.jsonl", "[" * 100_000, r"x\.jsonl: line 1 is not one JSON object"),
+        ("x.jsonl", '{"source": ' + "1" * 5000, r"x\.jsonl: line 1 is not one JSON object"),
         ("x.jsonl", '{"translation": "a"}\n', r"x\.jsonl: line 1 has no texts"),
         ("x.jsonl", '{"source": "a", "target": "\\ud83d"}\n', r"x\.jsonl: line 1 holds half a surrogate pair"),
         ("x.txt", "a\n", r"x\.txt: give the other side as target"),
@@ -239,6 +244,7 @@ def test_faulty_files_of_pairs_are_named(write, load, name, content, message):
     [
         ({"source": ["a"], "other": ["b"]}, "x.parquet: no column 'target' among source, other"),
         ({"source": ["a"], "target": [1]}, "x.parquet: column 'target' holds int64 instead of text"),
+        ({"source": ["a"], "target": [["b"]]}, "x.parquet: column 'target' holds List.* instead of text"),
         ({"source": ["a", "b"], "target": ["b", None]}, "x.parquet: column 'target' has rows without text"),
         ({"source": [], "target": []}, "x.parquet: .* no data"),
     ],
@@ -247,6 +253,29 @@ def test_faulty_columns_are_named(tmp_path, load, columns, message):
     Dataset.from_dict(columns).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "x.parquet")
+
+
+def test_a_parquet_file_of_bytes_that_are_no_text_is_named(tmp_path, load):
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    pq.write_table(pa.table({"source": text, "target": ["b"]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet: "):
+        load(tmp_path / "x.parquet")
+
+
+def test_a_field_called_translation_may_be_a_text(write, load):
+    line = '{"text": "a b", "translation": "c d"}\n'
+    assert load(write("x.jsonl", line), columns=["text", "translation"]) == [("a b", "c d")]
+    line = '{"translation": null, "source": "a", "target": "b"}\n'
+    assert load(write("y.jsonl", line)) == [("a", "b")]
+
+
+def test_a_name_with_brackets_is_a_name_where_there_is_such_a_file(tmp_path, load):
+    for folder, text in (("v[1]", "meant"), ("v1", "other")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.tsv").write_text(f"{text}\tx\n")
+    assert load(tmp_path / "v[1]" / "a.tsv") == [("meant", "x")]
 
 
 def test_a_damaged_parquet_file_is_named(write, load):

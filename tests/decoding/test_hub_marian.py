@@ -9,7 +9,10 @@ import sentencepiece
 import torch
 from toy import random_texts
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
+from typer.testing import CliRunner
 
+from admin_nmt.cli.app import app
+from admin_nmt.data.tokenizing import tokenizer_state
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.folders import model_folder
 from admin_nmt.search.forced_decoding import target_log_probs
@@ -102,6 +105,21 @@ def test_it_runs_in_ctranslate2(marian, tmp_path, monkeypatch):
     there = Translator.from_pretrained(marian, backend="ctranslate2").translations(SENTENCES)
     assert [rows[0].text for rows in there] == [rows[0].text for rows in here]
     assert [rows[0].score for rows in there] == pytest.approx([rows[0].score for rows in here], abs=1e-4)
+
+
+def test_it_is_evaluated(marian, tmp_path):
+    """Its tokenizer has no tokenizer.json, by which others are known to the cache."""
+    for side in SIDES:
+        (tmp_path / side).write_text("".join(f"{text}\n" for text in SENTENCES))
+    files = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
+    command = ["evaluate", str(marian), *files, "--language", "de"]
+    results = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
+    assert results["sentences"] == results["nll_sentences"] == len(SENTENCES) and results["nll"] > 0
+    tokenizer = load_tokenizers(marian)[0]
+    assert tokenizer_state(tokenizer) == tokenizer_state(load_tokenizers(marian)[0])
+    other = MarianTokenizer.from_pretrained(marian)
+    other.add_tokens(["another"])
+    assert tokenizer_state(other) != tokenizer_state(tokenizer)
 
 
 def test_a_missing_package_is_named(marian, monkeypatch):

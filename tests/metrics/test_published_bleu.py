@@ -57,6 +57,7 @@ def test_bleu_is_what_the_authors_scripts_print(paper, bleu):
             "'vaswani2017' is no paper whose BLEU is known; choose from liu2020, wang",
         ),
         ((["a"], ["a"], "zh", "liu2020"), "language 'zh' is written without spaces"),
+        ((["a"], ["a"], "th", "wang2019"), "language 'th' is written without spaces"),
         ((["a"], ["a", "b"], "de", "liu2020"), "1 hypotheses against 2 references"),
     ],
 )

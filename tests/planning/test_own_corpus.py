@@ -116,6 +116,10 @@ def test_given_sets_are_taken_and_kept_out_of_the_rest(tmp_path, pairs):
         ([(f"a{i}", f"b{i}") for i in range(300)], "300 of 300 pairs are a single word on both sides"),
         ([("", "")], "1 pairs, of which cleaning leaves 0 (empty side 1) are too few"),
         ([("Word", "Wort")], "1 pairs are too few"),
+        (
+            [(f"a b {i}", f"c {i % 3}") for i in range(400)],
+            "repeat so few sentences that only 3 are left to hold out for",
+        ),
     ],
 )
 def test_text_that_cannot_be_learnt_is_refused(tmp_path, made, message):
@@ -124,6 +128,13 @@ def test_text_that_cannot_be_learnt_is_refused(tmp_path, made, message):
     assert message in str(error.value)
     assert str(error.value).startswith(f"{tmp_path / 'train.en'} and {tmp_path / 'train.de'}: ")
     assert not (tmp_path / "run").exists()
+
+
+def test_one_language_on_both_sides_has_files_of_its_own(tmp_path, pairs):
+    """As for paraphrases; the target would overwrite the source."""
+    corpus = read(tmp_path, write(tmp_path, pairs), ("en", "en"))
+    held_out = load_parallel(**corpus.held_out["valid"], cache_dir=tmp_path)
+    assert {*zip(held_out["source"], held_out["target"], strict=True)} <= {*pairs}
 
 
 def test_missing_lines_and_empty_files_are_refused(tmp_path, pairs):

@@ -25,7 +25,7 @@ def corpus(pairs: int, **fields) -> OwnCorpus:
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
     """Memory in proportion to the batch, 1 GB for 1,024 tokens: the prediction has tests of its own."""
-    monkeypatch.setattr(own_recipe, "_peak", lambda shape, row, tokens, machine: tokens * 10**6)
+    monkeypatch.setattr(own_recipe, "_peak", lambda shape, row, tokens, machine, given: tokens * 10**6)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,30 @@ def test_epochs_that_are_asked_for_come_to_updates():
     chosen = plan(corpus(29_000), LANGUAGES, "x", CPU).values["training"]["max_steps"]
     asked = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": 3}).values["training"]
     assert asked["max_steps"] == pytest.approx(chosen / 4, rel=0.02) and "num_train_epochs" not in asked
+
+
+@pytest.mark.parametrize("epochs", [float("inf"), float("nan"), -1, "many"])
+def test_epochs_that_cannot_be_are_left_to_the_recipe_to_refuse(epochs):
+    values = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": epochs}).values["training"]
+    assert values["num_train_epochs"] is epochs
+
+
+def test_bleu_chooses_the_weights_where_there_are_words():
+    """sacreBLEU takes a Thai sentence for one word: its BLEU is 0 without an n-gram of 4 words."""
+    for language, name in (("de", "BLEU"), ("zh-TW", "BLEU"), ("th", "chrF"), ("my-MM", "chrF")):
+        made = plan(corpus(29_000), ["en", language], "x", CPU)
+        assert made.values["training"]["metric_for_best_model"] == f"eval_{name.lower()}"
+        assert f"the best weights by {name}, or" in made.told[3]
+
+
+def test_updates_and_epochs_count_the_tokens_of_all_processes():
+    """512 tokens are the least of a process, so 16 of them make updates of 8,192 instead of 2,048."""
+    one, several = (plan(corpus(60_000), LANGUAGES, "x", replace(CPU, processes=count)) for count in (1, 16))
+    assert "updates of 2,048 tokens" in one.told[3] and "updates of 8,192 tokens" in several.told[3]
+    updates = [made.values["training"]["max_steps"] for made in (one, several)]
+    assert updates[0] > 2 * updates[1]
+    given = plan(corpus(60_000), LANGUAGES, "x", CPU, {"training.max_tokens": 512}).values["training"]
+    assert (given["max_tokens"], given["gradient_accumulation_steps"]) == (512, 4)
 
 
 def test_the_batch_shrinks_to_the_memory_and_is_accumulated():
@@ -122,6 +146,16 @@ def test_fields_of_the_command_line_are_kept_and_told():
     assert often["save_steps"] == often["eval_steps"] == 7
     whole = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"tokenizer": {"vocab_size": 300}})
     assert "\n  vocab_size: 300  # given on the command line\n" in recipe_text(whole, [], "x.yaml")
+
+
+def test_memory_is_that_of_the_model_that_is_asked_for(monkeypatch):
+    monkeypatch.undo()
+    usual, deep = (
+        plan(corpus(5000), LANGUAGES, "x", CPU, given).told[5]
+        for given in ({}, {"model.encoder_layers": 60, "model.d_model": 256})
+    )
+    gigabytes = [float(told.split()[1]) for told in (usual, deep)]
+    assert gigabytes[1] > 5 * gigabytes[0]
 
 
 def test_a_gpu_is_asked_for_bf16_and_no_time_is_promised():

@@ -91,6 +91,30 @@ def test_output_and_languages_are_taken(here, trained):
     assert "out/mine.yaml: is there already, the recipe of other files or languages" in other
 
 
+def test_a_folder_is_taken_by_its_name_whatever_yaml_makes_of_it(here, trained):
+    write("train")
+    for name in ("my run #2", "2024", "null"):
+        train(*FILES, "--output", name)
+        assert trained[-1].output_dir == name and Path(f"{name}.yaml").exists()
+        assert Path(name, "data", "valid.en").exists()
+
+
+def test_cleaning_and_cache_of_the_command_line_count_while_the_text_is_read(here, trained):
+    """By default one side of these pairs has three times the words of the other, and none would be left."""
+    lines = [f"word number {i} of a long line of many words" for i in range(300)]
+    Path("train.en").write_text("\n".join(lines))
+    Path("train.de").write_text("\n".join(f"Wort {i}" for i in range(300)))
+    assert "cleaning leaves 0 (length ratio 300)" in train(*FILES, code=1).stderr
+    shutil.rmtree("runs")
+    train(*FILES, "--data.cleaning.max_ratio", "null", "--data.cache_dir", "large/disk")
+    assert trained[0].data.cache_dir == "large/disk" and list(Path("large/disk").glob("pairs-*.arrow"))
+    assert not Path("runs/cache").exists()
+    held_out = {file: file.read_text() for file in Path("runs/train-en-de/data").iterdir()}
+    shutil.rmtree("runs/train-en-de")
+    train(*FILES)
+    assert {file: file.read_text() for file in held_out} == held_out
+
+
 def test_pairs_in_one_file_with_languages_as_columns(here, trained):
     rows = [{"en": source, "de": target} for source, target in phrasebook(300, 1, 1, seed=SHIFT)["train"]]
     Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -109,6 +133,11 @@ def test_pairs_in_one_file_with_languages_as_columns(here, trained):
         (["--training.max_steps", "many"], "--training.max_steps holds 'many' where a whole number belongs"),
         (["--languages", "en", "dee"], "--languages holds ['en', 'dee']: language 'dee': is no known code"),
         (["--training.eval_steps", "30", "--training.save_steps", "40"], "recipe: training: --load_best_model_at_end"),
+        (
+            ["--training.num_train_epochs", ".inf"],
+            "--training.num_train_epochs holds inf where a finite number belongs",
+        ),
+        (["--output_dir", "2024"], "--output_dir 2024: is no text; write it in quotes"),
         (["--data.valid_every", "9"], "--data.valid_every: the text is named by --source and --target; leave"),
     ],
 )

@@ -141,6 +141,15 @@ def test_vocabularies_that_the_text_does_not_reach_are_told(recipe_file, capsys)
     assert told in capsys.readouterr().out
 
 
+def test_a_pattern_below_a_root_with_brackets(recipe_file, tmp_path):
+    root = tmp_path / "[2024]"
+    root.mkdir()
+    for name in ("real", "bt", "valid"):
+        (tmp_path / f"{name}.tsv").rename(root / f"{name}.tsv")
+    recipe = load_recipe(recipe_file, ["--data.root", f'"{root}"', "--data.valid.source", '"val*.tsv"'])
+    assert len(prepare(recipe).data["valid"]) == 60
+
+
 def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp_path):
     """Of the same size, so that nothing else would notice."""
     recipe = load_recipe(recipe_file)
@@ -178,4 +187,4 @@ def test_the_folder_of_a_run_is_no_model_to_start_from(tmp_path):
     with pytest.raises(
         ValueError, match=r"model\.from_pretrained: .*run is the folder of a run; name the model in it, .*final"
     ):
-        preparation._folder(str(tmp_path / "run"), "model.from_pretrained")
+        preparation.model_folder(str(tmp_path / "run"), "model.from_pretrained")

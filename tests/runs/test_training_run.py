@@ -101,6 +101,20 @@ def test_the_better_of_checkpoint_and_average_is_saved(tmp_path, monkeypatch, av
     assert all(saved[name].equal(expected[name]) for name in saved)
 
 
+def test_checkpoint_and_average_are_compared_as_checkpoints_were(tmp_path, monkeypatch):
+    """By `metric_for_best_model`, here chrF; BLEU says the opposite, and NLL is lower the better."""
+    scores = [
+        {"eval_bleu": 5.0, "eval_chrf": 20.0, "eval_loss": 3.0},
+        {"eval_bleu": 0.0, "eval_chrf": 30.0, "eval_loss": 2.0},
+    ]
+    for metric in ("chrf", "eval_loss"):
+        found = iter(scores)
+        monkeypatch.setattr(finishing, "evaluate", lambda trainer, found=found: next(found))
+        run = tmp_path / metric
+        train(write_recipe(tmp_path), "--training.metric_for_best_model", metric, "--output_dir", run)
+        assert json.loads((run / "results.json").read_text())["chosen"]["kind"].startswith("average")
+
+
 def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):
     """As in both papers, even where the average is the worse; every tenth of 300 pairs is held out."""
     scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
@@ -293,6 +307,13 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     for field, value in (("model.variant", "pre_ln"), ("training.learning_rate", "1e-4")):
         changed = train(recipe_file, *overrides, f"--{field}", value, code=1)
         assert f"its checkpoints were trained with {field} " in changed.stderr
+    data = recipe_file.parent / "train.de"
+    text = data.read_text()
+    lines = text.splitlines()
+    data.write_text("\n".join([lines[1], lines[0], *lines[2:]]))  # the same vocabulary, batches and names
+    refused = train(recipe_file, *overrides, code=1).stderr
+    assert "its checkpoints were trained on other pairs than its data files give now" in refused
+    data.write_text(text)
     printed = train(recipe_file, *overrides).stdout
     assert f"continuing from {folder}" in printed
     assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30

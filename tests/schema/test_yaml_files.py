@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin_nmt.schema.yaml_files import load_yaml, parse_overrides, set_field
+from admin_nmt.schema.yaml_files import load_yaml, parse_overrides, set_field, yaml_text
 
 
 def test_values_of_overrides_are_yaml():
@@ -18,6 +18,7 @@ def test_values_of_overrides_are_yaml():
             ["--a.b", "x: y: z"],
             "--a.b x: y: z: is not valid YAML: mapping values are not allowed here; put quotes around text",
         ),
+        (["--a.b", "2024-13-45"], "--a.b 2024-13-45: month must be in 1..12; put quotes around text"),
         (["--a.b", "1", "c", "2"], "c: is no override; write --section.field value"),
     ],
 )
@@ -25,6 +26,12 @@ def test_an_argument_that_is_no_override_is_named(arguments, message):
     with pytest.raises(ValueError) as error:
         parse_overrides(arguments)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("text", ["runs/x", "my run #2", "2024", "null", "a: b", "", "é\U0001f600", "2024-13-45"])
+def test_a_text_is_a_value(text):
+    assert parse_overrides(["--a", yaml_text(text)]) == [("a", text)]
+    assert yaml_text("runs/x") == "runs/x"
 
 
 def test_a_field_is_set_in_a_section_that_is_made():

@@ -12,9 +12,11 @@ from sacremoses import MosesDetokenizer, MosesTokenizer
 from transformers import AutoTokenizer
 
 import admin_nmt  # noqa: F401 registers the tokenizer
+from admin_nmt.data.rewriting import detokenizer, normalizer
 from admin_nmt.data.tokenizing import tokenize
 from admin_nmt.tokenization.bpe_codes import BpeCodes
 from admin_nmt.tokenization.fairseq_tokenizer import FairseqTokenizer, read_dictionary
+from admin_nmt.tokenization.moses import Moses
 
 subword_nmt = pytest.importorskip("subword_nmt.apply_bpe")
 
@@ -147,6 +149,16 @@ def test_moses_is_that_of_sacremoses(tmp_path, escape):
     assert tokenizer.words.detokenize("he 's &amp; I " * 2) == MosesDetokenizer("en").detokenize(
         ("he 's &amp; I " * 2).split(), unescape=escape
     )
+
+
+def test_moses_knows_a_language_by_any_of_its_regions():
+    """Of a code that it does not know sacremoses takes English's abbreviations, and says nothing."""
+    text = "Siehe vgl. Abb. 3 bzw. Tab. 4."
+    plain, regional = Moses("de", "fr"), Moses("de-AT", "FR_ca")
+    assert plain.tokenize(text) == regional.tokenize(text) != Moses("en", "en").tokenize(text)
+    assert plain.detokenize("c' est l' homme !") == regional.detokenize("c' est l' homme !") == "c'est l'homme !"
+    assert detokenizer("fr-CA")("c' est l' homme !") == "c'est l'homme !"
+    assert normalizer("fr-CA")("« a »") == normalizer("fr")("« a »")
 
 
 def test_overwritten_symbols_take_the_later_id(tmp_path):

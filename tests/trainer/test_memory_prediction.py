@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.cli.app import app
+from admin_nmt.cli.bundled import find_recipe
 from admin_nmt.reports.memory_tables import (
     CASES,
     Case,
@@ -19,6 +20,7 @@ from admin_nmt.reports.memory_tables import (
     model_config,
     predict_case,
     small,
+    variations,
     vocabulary,
 )
 from admin_nmt.runs.preparation import prepare
@@ -243,3 +245,14 @@ def test_prepared_data_tells_the_size_that_the_vocabulary_reached(tmp_path):
     assert size < 20_000
     assert vocabulary(recipe, prepared) == f"{size:,}"
     assert model_config(recipe, prepared).vocab_size == size
+
+
+def test_variations_of_a_recipe_with_fp16_have_one_precision():
+    recipes = list(variations(find_recipe("phrasebook"), ["--training.fp16", "true"]))
+    both = [(recipe.training.bf16, recipe.training.fp16) for recipe in recipes]
+    assert len(recipes) == 12 and (True, True) not in both and (True, False) in both
+
+
+def test_a_model_to_start_from_that_is_missing_is_named():
+    with pytest.raises(ValueError, match=r"^model\.from_pretrained: .*nowhere"):
+        model_config(load_recipe(find_recipe("phrasebook"), ["--model", "{from_pretrained: /nowhere}"]))
