@@ -21,7 +21,14 @@ from transformers import (
 )
 
 from .files import new_folder
-from .folding import FoldingError, check_foldable, fold_layer_scale, fold_omega, omega_by_sublayer
+from .folding import (
+    FoldingError,
+    check_foldable,
+    fold_layer_scale,
+    fold_omega,
+    omega_by_sublayer,
+    refuse_adapters,
+)
 from .model.configuration_admin import AdminConfig
 from .model.loss import shift_right
 from .model.modeling_admin import NEVER, AdminForConditionalGeneration
@@ -112,6 +119,7 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
     Raises:
         FoldingError, ExportError: as there, and for half precision where ω or 1/√l is to be folded.
     """
+    refuse_adapters(model)
     marian = stock_class(model.config, omega_by_sublayer(model)) is MarianMTModel
     folded = fold_omega(model) if marian else PEGASUS[model.config.variant](model)
     stock = (_marian if marian else _pegasus)(folded)
@@ -165,7 +173,8 @@ def _generation_config(model: AdminForConditionalGeneration) -> GenerationConfig
     config = GenerationConfig.from_dict(settings)
     if config.max_new_tokens is not None:  # as Marian's folders have it, and as Seq2SeqTrainer's argument overrides it
         config.max_length, config.max_new_tokens = config.max_new_tokens + 1, None
-    config.bad_words_ids = [[model.config.pad_token_id]]
+    padding = [model.config.pad_token_id]
+    config.bad_words_ids = [*(ids for ids in config.bad_words_ids or [] if ids != padding), padding]
     config.eos_token_id = model.config.eos_token_id
     config.pad_token_id = config.decoder_start_token_id = model.config.pad_token_id
     return config
@@ -180,6 +189,7 @@ def export_standard(
     """Write a stock folder (weights, config, generation config, tokenizer, card) and check what was written.
 
     The folder appears only when the reloaded stock model gives the same logits and the same beam-5 output as `model`.
+    A model in half precision is written in float32, in which it is folded and compared.
 
     Args:
         model: of variant `admin`, `deepnorm`, `post_ln`, `ds_init` (become Marian), `pre_ln` or `ln_scaling` (become
@@ -200,12 +210,14 @@ def export_standard(
         raise ExportError("target_tokenizer: this model has two vocabularies, so give the tokenizer of the target too")
     check_tokenizer(tokenizer, model.config)
     check_tokenizer(target_tokenizer or tokenizer, model.config, target=True)
+    refuse_adapters(model)
     with new_folder(folder) as temporary:
-        stock = standard_model(model)
+        alone = _alone(model)
+        stock = standard_model(alone)
         stock.save_pretrained(temporary)
         save_tokenizers(temporary, tokenizer, target_tokenizer, positions=model.config.max_position_embeddings)
-        reloaded = type(stock).from_pretrained(temporary, dtype=model.dtype)
-        error = check_same_outputs(_alone(model), reloaded)
+        reloaded = type(stock).from_pretrained(temporary, dtype=alone.dtype)
+        error = check_same_outputs(alone, reloaded)
         facts = {"variant": model.config.variant, "max_logit_error": error}
         (temporary / "export.json").write_text(json.dumps(facts))
         decoder, code = "tokenizer", ", trust_remote_code=True" if tokenizer._auto_class else ""
@@ -228,9 +240,10 @@ def export_standard(
 def _alone(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
     """A copy in the memory of the CPU, without the `forward` that accelerate may have put before the model's own.
 
-    That computes in bfloat16, and a GPU in TF32: both round more than the check forgives.
+    That computes in bfloat16, and a GPU in TF32: both round more than the check forgives, as a model in half precision
+    does, whose copy is in float32.
     """
-    copied = type(model)(copy.deepcopy(model.config)).to(model.dtype)
+    copied = type(model)(copy.deepcopy(model.config)).to(torch.promote_types(model.dtype, torch.float32))
     copied.set_attn_implementation("eager")  # flash attention needs a GPU
     copied.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
     copied.generation_config = model.generation_config
@@ -257,6 +270,7 @@ def check_same_outputs(
     decoder_ids = shift_right(inputs["input_ids"], config.decoder_start_token_id, config.pad_token_id)
     # None takes the place of what a model's own configuration may have, which would go before `max_length`.
     settings: Any = inputs | {"num_beams": 5, "max_length": length + 1, "max_new_tokens": None, "early_stopping": True}
+    settings |= {"do_sample": False, "num_return_sequences": 1, "return_dict_in_generate": False}
     with evaluation_mode(model):
         ours, theirs = (m(**inputs, decoder_input_ids=decoder_ids).logits for m in (model, stock))
         beams = [m.generate(**settings).tolist() for m in (model, stock)]

@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
@@ -60,6 +61,16 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
             raise FoldingError(f"{name}: ω of a first sublayer must be one positive number to be folded, and it is not")
 
 
+def refuse_adapters(model: PreTrainedModel) -> None:
+    """Refuse a model with adapters of PEFT: what they add is not in the weights yet.
+
+    Raises:
+        FoldingError: saying how to merge them.
+    """
+    if hasattr(model, "peft_config"):
+        raise FoldingError("the model has adapters of PEFT: merge them first, model.merge_and_unload() of a PeftModel")
+
+
 @torch.no_grad()
 def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
     """Return a copy of `model` with variant `post_ln` that computes the same up to rounding.
@@ -72,8 +83,9 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     1/c², from where the 5e-5 come. Fold after averaging checkpoints, in float32 or wider.
 
     Raises:
-        FoldingError: as [`check_foldable`], and for half precision where there is ω to fold.
+        FoldingError: as [`check_foldable`], for adapters, and for half precision where there is ω to fold.
     """
+    refuse_adapters(model)
     config = model.config
     check_foldable(config, omega_by_sublayer(model))
     scaled = _copy_to_scale(model)

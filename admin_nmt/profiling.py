@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from .model.loss import IGNORED
+from .model.loss import IGNORED, without_padding
 from .modes import training_mode
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def profile_omega(
 
     Args:
         model: of variant `admin`, not yet trained.
-        batch: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T] (−100 at padding) of about 8,000 tokens;
-            `decoder_input_ids` and `decoder_attention_mask` where they differ from what the labels give.
+        batch: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T] (−100 or `<pad>` at padding) of about
+            8,000 tokens; `decoder_input_ids` and `decoder_attention_mask` where they differ from what the labels give.
         mode: `unit` sets every ω to 1, runs the model once with dropout and takes ω_i = sqrt(Var[x_0] + Σ_{j<i}
             Var[f_j]) with ω_1 = 1, variances over non-padding positions. `reference` does what the authors' code does:
             it assigns ω on the way, ω_{i+1} = sqrt(Var[ω_i ⊙ x_{i−1}] + Var[f_i]), padding included.
@@ -53,7 +53,7 @@ def profile_omega(
     missing = {"input_ids", "attention_mask", "labels"} - set(batch)
     if missing:
         raise ValueError(f"the profiling batch lacks {', '.join(sorted(missing))}")
-    labels = batch["labels"]
+    labels = without_padding(batch["labels"], model.config.pad_token_id)
     masks = {"encoder": batch["attention_mask"].bool(), "decoder": labels != IGNORED}
     if not all(mask.any() for mask in masks.values()):
         raise ValueError("the profiling batch holds no token that is not padding")
@@ -61,6 +61,7 @@ def profile_omega(
     stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
     with ExitStack() as context:
         context.enter_context(_training_mode_with_seed(model))
+        context.enter_context(_restored_on_errors(model))
         profiles = {name: measure(stack, masks[name]) for name, stack in stacks.items()}
         for profile in profiles.values():
             context.enter_context(profile.attached())
@@ -88,6 +89,19 @@ def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
     with training_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(SEED)
         yield
+
+
+@contextmanager
+def _restored_on_errors(model: AdminForConditionalGeneration) -> Iterator[None]:
+    """ω as it was, where the batch cannot be run: profiling sets it to 1, which would be post-LN."""
+    blocks = [block for stack in (model.model.encoder, model.model.decoder) for block in stack.residual_blocks()]
+    before = [cast("ScaledPostNorm", block).omega.clone() for block in blocks]
+    try:
+        yield
+    except BaseException:
+        for block, omega in zip(blocks, before, strict=True):
+            cast("ScaledPostNorm", block).omega.copy_(omega)
+        raise
 
 
 def _variance(x: Tensor) -> float:

@@ -27,7 +27,8 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.cli.app import app
-from admin_nmt.exporting import export_standard
+from admin_nmt.exporting import export_standard, standard_model
+from admin_nmt.folding import FoldingError, fold_omega
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 HERE = "run by tests/test_ecosystem.py"
@@ -103,6 +104,48 @@ def test_lora_trains_merges_and_folds(model_folder):
             result = CliRunner().invoke(app, [command, "runs/lora/merged", command], catch_exceptions=False)
             assert result.exit_code == 0, result.output
             check_same(logits(AutoModelForSeq2SeqLM.from_pretrained(command), model_folder), expected)
+
+
+def test_an_adapter_of_the_output_layer_is_trained(model_folder):
+    """The loss of a training does not make all logits, and must see the adapter nevertheless."""
+    peft = pytest.importorskip("peft")
+    set_seed(1)
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    base = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
+    base.config.dropout = 0.0
+    for module in base.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    if hasattr(base.config, "label_smoothing"):
+        base.config.label_smoothing = 0.0
+    model = peft.get_peft_model(base, lora).train()
+    batch = {"input_ids": torch.arange(2, 10)[None], "labels": torch.arange(3, 11)[None]}
+    loss = model(**batch).loss
+    loss.backward()
+    adapters = {name: x.grad for name, x in model.named_parameters() if "lm_head" in name and "lora" in name}
+    assert len(adapters) == 2 and all(gradient is not None and gradient.any() for gradient in adapters.values())
+    torch.testing.assert_close(model.eval()(**batch).loss, loss)
+
+
+def test_tokens_that_are_trained_alone(model_folder):
+    peft = pytest.importorskip("peft")
+    tokens = peft.LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6])
+    model = peft.get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(model_folder), tokens).train()
+    batch = {"input_ids": torch.arange(2, 10)[None], "labels": torch.arange(3, 11)[None]}
+    model(**batch).loss.backward()
+    found = [x.grad for name, x in model.named_parameters() if "trainable_tokens" in name and x.requires_grad]
+    assert found and all(gradient is not None for gradient in found)
+    assert model.eval()(**batch).loss.isfinite()
+
+
+def test_adapters_are_merged_before_folding(model_folder):
+    pytest.importorskip("peft")
+    if model_folder.name != "final":
+        pytest.skip("a stock model has nothing to fold")
+    with pytest.raises(FoldingError, match="merge them first"):
+        fold_omega(with_adapter(model_folder))
+    with pytest.raises(FoldingError, match="merge them first"):
+        standard_model(with_adapter(model_folder).base_model.model)
 
 
 def test_a_search_tries_new_models(model_folder):

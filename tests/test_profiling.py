@@ -186,6 +186,29 @@ def test_other_variants_are_refused(fresh_model, batch, variant):
         profile_omega(fresh_model(variant=variant), batch)
 
 
+def test_padded_targets_are_no_tokens(fresh_model, batch):
+    """Whether a collator or a tokenizer filled them up."""
+    model = fresh_model()
+    expected = profile_omega(model, batch)
+    padding = batch["labels"] == -100
+    assert padding.any()
+    batch["labels"][padding] = model.config.pad_token_id
+    assert profile_omega(model, batch) == expected
+
+
+@pytest.mark.parametrize("mode", ["unit", "reference"])
+def test_omega_stays_where_a_batch_cannot_be_run(fresh_model, mode):
+    """It would stay 1: a model of plain post-LN under another name."""
+    model = fresh_model(max_position_embeddings=8, omega_rule="log_n")
+    before = {name: [omega.clone() for omega in stack] for name, stack in written(model).items()}
+    ids = torch.full((1, 9), 5)
+    with pytest.raises(ValueError, match="9 tokens are more than max_position_embeddings"):
+        profile_omega(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, mode)
+    for name, stack in written(model).items():
+        assert all(torch.equal(x, y) for x, y in zip(before[name], stack, strict=True))
+    assert model.config.omega_rule == "log_n" and not model.config.omega_profiled
+
+
 @pytest.mark.parametrize("field", ["input_ids", "attention_mask", "labels"])
 def test_missing_field_is_refused(fresh_model, batch, field):
     del batch[field]

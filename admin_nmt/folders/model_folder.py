@@ -292,6 +292,8 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
 def load_admin_model(folder: Path) -> AdminForConditionalGeneration:
     """The model of a folder that was trained with this package, whose tokenizers belong to it; see [`load_model`].
 
+    One of half precision comes in float32: ω is folded, and models are compared, in that.
+
     Raises:
         ValueError: as there, and for a model of another class.
     """
@@ -299,7 +301,8 @@ def load_admin_model(folder: Path) -> AdminForConditionalGeneration:
     if not isinstance(config, AdminConfig):
         raise ValueError(f"{folder}: is a {config.model_type} model; give the unfolded one that was trained here")
     check_folder(folder)
-    return cast(AdminForConditionalGeneration, load_model(folder))
+    model = cast(AdminForConditionalGeneration, load_model(folder))
+    return model.float() if model.dtype.itemsize < torch.float32.itemsize else model
 
 
 def fingerprint(folder: Path) -> str:

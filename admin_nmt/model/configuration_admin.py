@@ -174,7 +174,7 @@ class AdminConfig(PreTrainedConfig):
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
             needed = self.has_history or self.has_omega or self.is_transparent or self.variant == "t_fixup"
-            if layers < 0 or (layers == 0 and needed):
+            if layers < 0 or (layers == 0 and (needed or field == "decoder_layers")):
                 raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
         if self.train_omega and self.variant != "admin":
             raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")

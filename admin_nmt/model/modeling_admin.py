@@ -98,6 +98,17 @@ class AdminPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _can_compile_fullgraph = True
 
+    def __init__(self, config: AdminConfig, *args: Any, **kwargs: Any):
+        config.validate()  # fields that were set after its construction, or by AutoConfig, nobody has looked at yet
+        super().__init__(config, *args, **kwargs)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As transformers'; a vocabulary that both sides share is that of both."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+        return embeddings
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -339,7 +350,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
                 "model.encoder.embed_tokens.weight": "model.shared.weight",
                 "model.decoder.embed_tokens.weight": "model.shared.weight",
             }
-        self.lm_head = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
+        self.lm_head: nn.Module = nn.Linear(config.d_model, config.decoder_vocab_size, bias=False)
         self.post_init()
         # The default of `generate` would cut every translation at 20 tokens.
         self.generation_config.max_length = config.max_position_embeddings
@@ -348,15 +359,13 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     def excluded_token(self) -> int | None:
         """Id of the token that the output layer never scores: `<pad>`, whose embedding row so stays zero."""
         pad = self.config.pad_token_id
-        return None if self.config.score_padding or pad >= self.lm_head.out_features else pad
+        return None if self.config.score_padding or pad >= self.config.decoder_vocab_size else pad
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """As transformers'; of two vocabularies it is that of the source."""
         output = self.lm_head
         embeddings = super().resize_token_embeddings(*args, **kwargs)
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = embeddings.num_embeddings
-        else:
+        if not self.config.share_encoder_decoder_embeddings:
             self.lm_head = output  # which the inherited method cuts or fills up to the size of the source's
         return embeddings
 
@@ -374,9 +383,11 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
     def smoothed_loss(self, states: Tensor, labels: Tensor, num_items: Tensor | int | None) -> tuple[Tensor, Tensor]:
         """The training loss, divided by the target tokens of the update, and the summed NLL."""
         labels = without_padding(labels, self.config.pad_token_id, num_items)
-        loss, nll = chunked_label_smoothed_nll(
-            states, self.lm_head.weight, labels, self.config.label_smoothing, self.excluded_token
-        )
+        smoothing = self.config.label_smoothing, self.excluded_token
+        if isinstance(self.lm_head, nn.Linear):
+            loss, nll = chunked_label_smoothed_nll(states, self.lm_head.weight, labels, *smoothing)
+        else:  # an adapter of PEFT in its place, which is more than a weight
+            loss, nll = label_smoothed_nll(self.lm_head(states).flatten(0, 1), labels.flatten(), *smoothing)
         return loss / (num_target_tokens(labels) if num_items is None else num_items), nll
 
     @can_return_tuple

@@ -187,6 +187,11 @@ def probe_models(folders: Sequence[Path], pairs: Dataset, sentences: int, seed: 
     for name, folder in progress_bar(list(zip(names(folders), folders, strict=True)), desc="models", unit="model"):
         model = load_admin_model(folder)
         batches = text_batches(folder, pairs, model, sentences)
+        if (fitting := sum(len(batch["input_ids"]) for batch in batches)) < HELD_OUT:
+            raise ValueError(
+                f"{folder}: its {model.config.max_position_embeddings} positions hold {fitting} of the sentences; "
+                f"probes need at least {HELD_OUT}"
+            )
         fresh = new_weights(model, batches[0], seed)
         shape = f"{model.config.variant} {model.config.encoder_layers}-{model.config.decoder_layers}"
         found[name] = {"model": shape, "trained": accuracies(model, batches), "new": accuracies(fresh, batches)}

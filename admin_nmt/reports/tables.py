@@ -148,13 +148,14 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
 
 
 def made_with(rows: list[Row]) -> str:
-    """Processors, versions, precisions and commits of runs; older ones did not record their precision."""
+    """Processors, versions, precisions and commits of runs; some lack precision (old ones) or commit (no checkout)."""
     commits: dict[str, dict[str, None]] = {}
     for row in rows:
         versions = "{device}, torch {torch}, transformers {transformers}".format(**row)
         precision = f", trained in {row['precision']}" if row["precision"] else ""
         commits.setdefault(versions + precision, {})[row["commit"]] = None
-    return "; ".join(f"{facts}, commit {', '.join(found)}" for facts, found in commits.items())
+    known = {facts: ", ".join(filter(None, found)) for facts, found in commits.items()}
+    return "; ".join(facts + (f", commit {found}" if found else "") for facts, found in known.items())
 
 
 def distinct(texts: Iterable[str]) -> str:

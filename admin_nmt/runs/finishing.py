@@ -96,7 +96,7 @@ def merit(scores: dict[str, float], args: TrainingArguments) -> float:
 def export(folder: Path, target: Path) -> dict[str, Any]:
     """Write the stock model of a trained one; gives its class and error, or says why there is none."""
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
-    model = AdminForConditionalGeneration.from_pretrained(folder)
+    model = AdminForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     source_tokenizer, target_tokenizer = load_tokenizers(folder)
     try:
         stock = export_standard(model, source_tokenizer, target, target_tokenizer)

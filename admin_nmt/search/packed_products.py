@@ -22,7 +22,8 @@ class PackedProduct:
 
     The layer itself computes what needs a gradient, is no longer in float32 on a CPU, or is a small product in float32,
     which gains nothing. (In bfloat16 small ones are rounded as large ones are: a translation does not depend on what it
-    shares a batch with.) A weight that changed is laid out anew. A pickle or a copy holds no layout.
+    shares a batch with.) A weight that changed is laid out anew: at once where PyTorch counted the change, else when
+    the encoder runs again, see [`LookForChanges`]. A pickle or a copy holds no layout.
 
     Args:
         layer: of float32.
@@ -49,12 +50,39 @@ class PackedProduct:
 
     def _applies(self, x: Tensor) -> bool:
         plain = x.dtype == self.layer.weight.dtype == torch.float32 and x.device.type == "cpu"
-        return plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+        compiled = torch.compiler.is_compiling()  # which lays weights out itself, or exports what others run
+        return plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and not compiled
 
     def _pack(self) -> tuple[tuple, Tensor, Tensor | None]:
         weight, bias = self.layer.weight, self.layer.bias
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(self.dtype), TYPICAL_ROWS)
         return _state(weight), packed, None if bias is None else bias.detach().to(self.dtype)
+
+
+class LookForChanges:
+    """Runs before each run of the encoder: a layout of another weight is dropped.
+
+    PyTorch counts no change that is made through `weight.data`, as merged adapters and moving averages are. A few
+    numbers of each weight tell it, as these change all of them.
+    """
+
+    def __init__(self, products: list[PackedProduct]) -> None:
+        self.products = products
+        self.seen: dict[int, list[float]] = {}
+
+    def __reduce__(self) -> tuple:
+        return LookForChanges, (self.products,)
+
+    def __call__(self, module: nn.Module, args: tuple) -> None:
+        for index, product in enumerate(self.products):
+            weight = product.layer.weight
+            sample = _sample(weight) if weight.device.type == "cpu" else []  # elsewhere nothing is laid out
+            if self.seen.get(index) != sample:
+                self.seen[index], product.packed = sample, None
+
+
+def _sample(weight: Tensor) -> list[float]:
+    return weight.detach().flatten()[:: max(1, weight.numel() // 32)].tolist()
 
 
 def _state(weight: Tensor) -> tuple[int, int, int]:
@@ -68,10 +96,13 @@ def pack_products(model: PreTrainedModel, dtype: torch.dtype) -> None:
     The output layer's stay in float32: the scores of translations are differences of its large numbers.
     """
     output = model.get_output_embeddings()
+    products = []
     for module in model.modules():
         if type(module) is nn.Linear and type(module.weight) is nn.Parameter:
             product: Any = PackedProduct(module, torch.float32 if module is output else dtype)
             module.forward = product  # type: ignore[method-assign]
+            products.append(product)
+    model.get_encoder().register_forward_pre_hook(LookForChanges(products))
 
 
 @cache

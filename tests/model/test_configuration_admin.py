@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
 
-from admin_nmt import AdminConfig
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
 from admin_nmt.model.configuration_admin import VARIANTS
 
 TWO_VOCABULARIES = {"vocab_size": 120, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False}
@@ -27,6 +27,7 @@ NONSENSE = [
     ("decoder_layers", {"variant": "dlcl_post_ln", "decoder_layers": 0}),
     ("encoder_layers", {"variant": "admin", "encoder_layers": 0}),
     ("decoder_layers", {"variant": "post_ln", "decoder_layers": -1}),
+    ("decoder_layers", {"variant": "post_ln", "decoder_layers": 0}),
     ("encoder_attention_heads", {"d_model": 512, "encoder_attention_heads": 7}),
     ("decoder_attention_heads", {"d_model": 512, "decoder_attention_heads": 12}),
     ("decoder_attention_heads", {"decoder_attention_heads": 0}),
@@ -92,6 +93,18 @@ def test_round_trip(tmp_path, tiny_config, variant):
     for loaded in (AdminConfig.from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
         assert isinstance(loaded, AdminConfig)
         assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
+
+
+@pytest.mark.parametrize("field", ["variant", "positions", "encoder_attention_heads"])
+def test_a_model_validates_again(tmp_path, tiny_config, field):
+    """`AutoConfig.from_pretrained(folder, variant="preln")` sets fields after the construction."""
+    wrong = {"variant": "preln", "positions": "fairsec", "encoder_attention_heads": 3}[field]
+    tiny_config().save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path)
+    setattr(config, field, wrong)
+    for model in (AdminForConditionalGeneration, AdminModel):
+        with pytest.raises(StrictDataclassError, match=field):
+            model(config)
 
 
 def test_saving_validates_again(tmp_path, tiny_config):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.model.omega import deepnorm_beta
 from admin_nmt.trainer.arguments import enable_checkpointing
@@ -406,6 +406,13 @@ def test_compiled_model_equals_eager(tiny_model, variant, batch):
     compiled(**batch).loss.backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
+
+
+def test_resizing_without_an_output_layer(tiny_config, tmp_path):
+    model = AdminModel(tiny_config(vocab_size=40))
+    model.resize_token_embeddings(50)
+    model.save_pretrained(tmp_path)
+    assert AdminModel.from_pretrained(tmp_path).config.decoder_vocab_size == 50
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -417,6 +417,9 @@ def test_a_grid_from_the_command_line(tmp_path):
 def test_a_page_says_what_its_runs_were_made_with():
     """A run of an earlier release did not record its precision."""
     old, new, newer = results(), results(), results() | {"commit": "def"}
+    installed = results() | {"commit": None}  # a wheel, or a machine without git
+    assert made_with([flat(installed)]) == "CPU, torch 2, transformers 5"
+    assert made_with([flat(old), flat(installed)]) == "CPU, torch 2, transformers 5, commit abc"
     for run in (new, newer):
         run["training"]["precision"] = "bfloat16"
     assert made_with([flat(run) for run in (old, new, newer, new)]) == (

@@ -104,6 +104,34 @@ def test_the_search_finds_the_same_and_the_output_layer_stays_float32(tiny_model
     assert set(model.state_dict()) == names
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_weights_that_changed_unseen_are_laid_out_anew(tiny_model, monkeypatch, dtype):
+    """PEFT merges through `weight.data`, which PyTorch does not count as a change."""
+    monkeypatch.setattr(packed_products, "SMALL", 0)
+    model, inputs = tiny_model(vocab_size=24).eval(), torch.arange(2, 9)[None]
+    changed = copy.deepcopy(model)
+    for one in (model, changed):
+        pack_products(one, dtype)
+    decoder_ids = torch.full_like(inputs, 23)
+    before = model(inputs, decoder_input_ids=decoder_ids).logits
+    for layer in (model.model.decoder.layers[0].fc1, changed.model.decoder.layers[0].fc1):
+        layer.weight.data *= 0.5
+    after = model(inputs, decoder_input_ids=decoder_ids).logits
+    assert not torch.allclose(before, after, atol=1e-3)
+    assert torch.equal(after, changed(inputs, decoder_input_ids=decoder_ids).logits)  # which was packed, but never run
+
+
+@torch.no_grad()
+def test_a_packed_model_can_be_exported(tiny_model):
+    model, inputs = tiny_model(vocab_size=24).eval(), {"input_ids": torch.arange(2, 9)[None]}
+    encoder = model.get_encoder()
+    expected = encoder(**inputs).last_hidden_state
+    pack_products(model, torch.bfloat16)
+    found = torch.export.export(encoder, (), inputs).module()(**inputs).last_hidden_state
+    torch.testing.assert_close(found, expected)
+
+
 @torch.no_grad()
 def test_a_weight_that_is_replaced_is_laid_out_anew(layer, x):
     layer(x)
