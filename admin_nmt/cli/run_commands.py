@@ -56,14 +56,13 @@ def train(
     )
     if (recipe is None) == (own is None):
         raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
-    from ..schema.yaml_files import yaml_text
-
-    overrides = [*ctx.meta["overrides"], *(["--output_dir", yaml_text(str(output))] if output else [])]
     path = find_recipe(recipe) if recipe is not None else None
 
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
+    from ..schema.yaml_files import yaml_text
 
+    overrides = [*ctx.meta["overrides"], *(["--output_dir", yaml_text(str(output))] if output else [])]
     quiet()
     if own is not None:
         from ..planning.own_run import recipe_for
