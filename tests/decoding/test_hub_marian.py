@@ -50,7 +50,7 @@ def save_model(folder: Path, size: int, target_size: int | None = None) -> None:
         eos_token_id=0, pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
     )  # fmt: skip
     model = MarianMTModel(config)
-    model.final_logits_bias[0, 0] = 3.0  # so that translations end before their limit
+    model.final_logits_bias[0, 0] = 5.0  # so that translations end before their limit
     model.generation_config = GenerationConfig(
         num_beams=4, bad_words_ids=[[size - 1]], max_length=64, renormalize_logits=True, eos_token_id=0,
         pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
@@ -69,18 +69,25 @@ def marian(tmp_path_factory) -> Path:
     return folder
 
 
-def test_it_translates_as_generate_does_in_our_search(marian, monkeypatch):
+def translated_by_stock(marian: Path) -> dict[str, str]:
+    """Sentences with what `generate` makes of them, of those that end before their limit; there conventions differ."""
     tokenizer, model = MarianTokenizer.from_pretrained(marian), MarianMTModel.from_pretrained(marian)
-    expected = []
+    found = {}
     for sentence in SENTENCES:  # one at a time, as each has a limit of its own
         batch = tokenizer([sentence], return_tensors="pt")
         limit = 2 * batch["input_ids"].shape[1] + 20
         output = model.generate(**batch, max_new_tokens=limit, max_length=None, min_new_tokens=1, early_stopping=True)
-        expected += tokenizer.batch_decode(output, skip_special_tokens=True)
+        if output.shape[1] <= limit:  # with the start of the decoder
+            (found[sentence],) = tokenizer.batch_decode(output, skip_special_tokens=True)
+    assert len(found) > len(SENTENCES) / 2 and len(set(found.values())) > 1
+    return found
+
+
+def test_it_translates_as_generate_does_in_our_search(marian, monkeypatch):
+    expected = translated_by_stock(marian)
     monkeypatch.setattr(MarianMTModel, "generate", None)
     translator = Translator.from_pretrained(marian, dtype="float32")
-    assert translator.translate(SENTENCES) == expected
-    assert len(set(expected)) > 1
+    assert translator.translate([*expected]) == [*expected.values()]
 
 
 def test_scores_are_over_what_may_come_next(marian):
@@ -101,8 +108,9 @@ def test_scores_are_over_what_may_come_next(marian):
 def test_it_runs_in_ctranslate2(marian, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    here = Translator.from_pretrained(marian, dtype="float32").translations(SENTENCES)
-    there = Translator.from_pretrained(marian, backend="ctranslate2").translations(SENTENCES)
+    sentences = [*translated_by_stock(marian)]
+    here = Translator.from_pretrained(marian, dtype="float32").translations(sentences)
+    there = Translator.from_pretrained(marian, backend="ctranslate2").translations(sentences)
     assert [rows[0].text for rows in there] == [rows[0].text for rows in here]
     assert [rows[0].score for rows in there] == pytest.approx([rows[0].score for rows in here], abs=1e-4)
 
