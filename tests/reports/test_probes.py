@@ -4,12 +4,21 @@ import json
 
 import pytest
 import torch
+from datasets import Dataset
 from toy import SHIFT, text_pairs, toy_tokenizer
 from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli.app import app
-from admin_nmt.reports.probes import SHRINKAGE, accuracies, fit_probe, layer_states, neighbours, tokens_of
+from admin_nmt.reports.probes import (
+    SHRINKAGE,
+    accuracies,
+    fit_probe,
+    layer_states,
+    neighbours,
+    probe_models,
+    tokens_of,
+)
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 
@@ -103,3 +112,14 @@ def test_what_cannot_be_probed_is_refused(tmp_path, options, message):
     given = f"--source {tmp_path}/text --target {tmp_path}/text {options}" if options else ""
     result = CliRunner().invoke(app, f"analyse-depth --probe {tmp_path} {given} --output {tmp_path}/out".split())
     assert result.exit_code in (1, 2) and message in result.stderr
+
+
+def test_sentences_that_are_too_long_for_the_model_are_not_enough(tmp_path, tiny_config):
+    tokenizer = toy_tokenizer()
+    AdminForConditionalGeneration(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=4)).save_pretrained(
+        tmp_path
+    )
+    save_tokenizers(tmp_path, tokenizer)
+    long = Dataset.from_dict({"source": ["word " * 9] * 6, "target": ["word " * 9] * 6})
+    with pytest.raises(ValueError, match="its 4 positions hold 0 of the sentences; probes need at least 5"):
+        probe_models([tmp_path], long, 6)
