@@ -22,6 +22,7 @@ from admin_nmt.trainer.fsdp import load_weights, whole_weights
 
 UPDATES = 9
 SAVED = 3
+SECOND_EPOCH = 5  # updates after which two processes are in it
 WIDTHS = {"ffn_dim": 32, "attention_heads": 4}
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -121,6 +122,12 @@ def interrupt_and_resume(folder: Path, update: int) -> tuple[dict, dict]:
     return whole_weights(straight.model, keep=True), whole_weights(resumed.model, keep=True)
 
 
+def predict(folder: Path) -> tuple[list, int]:
+    """Labels of five pairs, and the number of predictions, which are logits."""
+    found = new_trainer(folder, 0.0, 1).predict(random_ids(5, seed=2))
+    return found.label_ids.tolist(), len(found.predictions[0])
+
+
 def diverge_on_the_last_rank(folder: Path, update: int) -> str:
     """The message of this process when one process's loss is NaN at an update."""
     trainer = new_trainer(folder, 0.0, 1)
@@ -177,7 +184,7 @@ def everything(checkpoint: Path, folder: Path) -> dict:
     result = train_and_evaluate(folder / "run", accumulation=1)
     result["continued"] = train_and_evaluate(folder / "continued", accumulation=1, resume=checkpoint)
     save_a_checkpoint(folder / "saved", accumulation=1)
-    result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", update=SAVED)
+    result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", SECOND_EPOCH)
     result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
     result["stop"] = terminate_the_last_rank(folder / "stopped", update=3)
     result["bfloat16"] = train_in_bfloat16(folder / "bfloat16")
@@ -189,6 +196,7 @@ if __name__ == "__main__":
     checkpoint, out = map(Path, sys.argv[1:])
     results = {"ddp": everything(checkpoint, out / "ddp")}
     results["own tokens"] = log_with_its_own_tokens(out / "own-tokens")
+    results["predicted"] = predict(out / "predicted")
     results["twice"] = train_twice_with_master_weights(out / "twice")
     os.environ.update(FSDP2)
     results["fsdp2"] = everything(checkpoint, out / "fsdp2")

@@ -74,7 +74,7 @@ def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None,
         "tokenizer": {"vocab_size": 400},
         "model": sizes | heads | {"dropout": 0.1, "max_position_embeddings": 128} | (model or {}),
         "training": {"max_tokens": 256, "warmup_steps": 2, "max_steps": 6, "logging_steps": 2, "eval_strategy": "steps"}
-        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 2}
+        | {"eval_steps": 3, "save_strategy": "steps", "save_steps": 3, "generation_num_beams": 1}
         | {"load_best_model_at_end": True, "metric_for_best_model": "eval_bleu", "eval_bleu_sentences": 5}
         | (training or {}),
         "evaluation": {"average_last": 5, "num_beams": 2, "length_penalty": 0.7},

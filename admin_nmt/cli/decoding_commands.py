@@ -17,6 +17,7 @@ from .options import (
     Model,
     NumBeams,
     OnCluster,
+    OwnNumBeams,
     Source,
     Target,
     check_device,
@@ -92,7 +93,7 @@ def evaluate(
         list[Path] | None, typer.Option(help="File of further references, beside TARGET; several by repeating.")
     ] = None,
     output: Annotated[Path | None, typer.Option(callback=check_output, help="File for the translations.")] = None,
-    num_beams: NumBeams = 5,
+    num_beams: OwnNumBeams = None,
     length_penalty: LengthPenalty = None,
     max_tokens: MaxTokens = 4096,
     dtype: Annotated[
@@ -115,7 +116,7 @@ def evaluate(
     from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
-    from ..folders.model_folder import local_folder
+    from ..folders.model_folder import beam_size, local_folder
     from ..folders.source_language import target_language
     from ..trainer.evaluation import evaluate_translator
 
@@ -127,7 +128,7 @@ def evaluate(
         raise ValueError(f"{folder}: does not tell its target language; add --language, such as de")
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
-    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty}
+    search: dict[str, Any] = {"num_beams": num_beams or beam_size(folder), "length_penalty": length_penalty}
     translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, dtype=dtype, **search)
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
     results["precision"] = translator.precision

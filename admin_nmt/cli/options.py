@@ -141,6 +141,10 @@ RecipeFile = Annotated[
 Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs.")]
 Target = Annotated[str | None, typer.Option(help="Their translations, line by line, if SOURCE holds no pairs.")]
 NumBeams = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+OwnNumBeams = Annotated[
+    int | None,
+    typer.Option(min=1, help="Beam size; 1 is greedy search. By default that of the model, or 5 where it has none."),
+]
 LengthPenalty = Annotated[
     float | None,
     typer.Option(

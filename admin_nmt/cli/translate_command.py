@@ -21,7 +21,7 @@ from .options import (
     Dtype,
     LengthPenalty,
     MaxTokens,
-    NumBeams,
+    OwnNumBeams,
     check_device,
     check_finite,
     check_language,
@@ -116,7 +116,7 @@ def translate(
     output: Output = None,
     split_sentences: SplitSentences = False,
     source_language: SourceLanguage = None,
-    num_beams: NumBeams = 5,
+    num_beams: OwnNumBeams = None,
     length_penalty: LengthPenalty = None,
     nbest: Nbest = 1,
     form: Form = None,
@@ -163,17 +163,20 @@ def translate(
         from ..decoding.translation_formats import LineTranslator, numbered
         from ..decoding.usual_scores import Unusual, counting
         from ..decoding.worker_processes import translating
-        from ..folders.model_folder import local_folder
+        from ..folders.model_folder import beam_size, local_folder
 
-    search: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "forbidden": forbid or None}
-    search["sampling"] = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
-    most = nbest if sampling else num_beams
-    writing = _writing(form, nbest, most, alignment, alignment_layer, target_prefix, prefixed_input)
+    drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
+    writing = _writing(form, nbest, alignment, alignment_layer, target_prefix, prefixed_input)
     if split_sentences and writing != LineTranslator():
         raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")
     places = _places(device, processes)
     quiet()
     folders = [local_folder(model) for model in models]
+    beams = num_beams or beam_size(folders[0])
+    if nbest > beams and not sampling:
+        raise typer.BadParameter(f"--nbest {nbest}: the beam has {beams}; give --num-beams {nbest} or more")
+    search: dict[str, Any] = {"num_beams": beams, "length_penalty": length_penalty, "forbidden": forbid or None}
+    search["sampling"] = drawn
     engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
     if dtype is not None:
         engine["dtype"] = dtype
@@ -261,11 +264,9 @@ def _sampling(given: bool, **settings: Any) -> Any:
 
 
 def _writing(
-    form: Any, nbest: int, most: int, align: bool, layer: int | None, prefix: str | None, prefixed: bool
+    form: Any, nbest: int, align: bool, layer: int | None, prefix: str | None, prefixed: bool
 ) -> "LineTranslator":
-    """What is written for a line, which can have at most so many translations."""
-    if nbest > most:
-        raise typer.BadParameter(f"--nbest {nbest}: the beam has {most}; give --num-beams {nbest} or more")
+    """What is written for a line."""
     if form == "text" and nbest > 1:
         raise typer.BadParameter("--format text has one translation a line; leave --nbest out, or --format")
     if prefix is not None and prefixed:

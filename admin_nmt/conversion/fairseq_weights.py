@@ -149,7 +149,7 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
 
 
 def _variant(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> str:
-    before = args.get("encoder_normalize_before"), args.get("decoder_normalize_before")
+    before = [bool(args.get(f"{stack}_normalize_before")) for stack in ("encoder", "decoder")]
     if before[0] != before[1]:
         raise ConversionError("decoder_normalize_before: differs from encoder_normalize_before, which is not supported")
     if "encoder.history.weight" in state:

@@ -180,6 +180,18 @@ def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationCon
         ) from error
 
 
+def beam_size(folder: Path) -> int:
+    """That of the search which a model was saved with, 5 where it names none."""
+    for name in ("generation_config.json", "config.json"):  # the Hub's older models have it in the second
+        try:
+            size = json.loads((folder / name).read_bytes()).get("num_beams")
+        except (OSError, ValueError, AttributeError, RecursionError):  # what is wrong is told when the model is loaded
+            continue
+        if type(size) is int and size >= 1:
+            return size
+    return 5
+
+
 def check_weights(folder: Path, config: PreTrainedConfig) -> None:
     """Check that the weights are there, that no safetensors file was cut off, and that they fill the configuration.
 

@@ -55,7 +55,7 @@ MEANINGS = {
     "max_steps": "Updates of the run; -1: as `num_train_epochs` says.",
     "gradient_accumulation_steps": "Batches of an update: it has so many times `max_tokens`, on every device.",
     "lr_scheduler_kwargs": "Further settings of the schedule.",
-    "weight_decay": "Decoupled from the gradient; biases and LayerNorms have none.",
+    "weight_decay": "Decoupled from the gradient; biases, LayerNorms, ω, the weights of DLCL and α have none.",
     "adam_beta1": "First beta of RAdam or Adam.",
     "adam_epsilon": "ε of RAdam or Adam.",
     "fp16": "Mixed precision in float16, with a scaled loss.",

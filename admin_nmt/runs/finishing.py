@@ -128,7 +128,8 @@ def test_scores(
     """Translate the test set, on all processes, and score the text; print the scores and some examples."""
     if test is None:
         return {}
-    columns, translator = [test["target"][:], *more_references], Translator.from_pretrained(model)
+    columns = [test["target"][:], *more_references]
+    translator = Translator.from_pretrained(model, dtype="float32")  # as `admin-nmt evaluate`, on every machine
     references = reference_rows(columns)
     started = time.perf_counter()
     translations = translator.translate(test["source"][:], progress=True)
@@ -180,5 +181,5 @@ def record_usual_scores(model: Path, valid: Dataset | None, folders: Iterable[Pa
 def decoding_facts(translator: Translator, test: Dataset, seconds: float) -> dict[str, Any]:
     """How fast the test set was translated, by all processes together."""
     facts = {"sentences_per_second": len(test) / seconds, "device": device_name(translator.device)}
-    facts["processes"] = PartialState().num_processes
+    facts |= {"processes": PartialState().num_processes, "precision": translator.precision}
     return facts | ({"threads": torch.get_num_threads()} if translator.device.type == "cpu" else {})

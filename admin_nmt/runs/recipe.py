@@ -43,7 +43,9 @@ WITHOUT_EFFECT = {
     "generation_max_length": "the length of a translation is limited by that of its source",
     "generation_config": "set training.generation_num_beams and training.generation_length_penalty",
     **dict.fromkeys(("optim_args", "optim_target_modules"), "set training.optimizer"),
-    **dict.fromkeys(("bf16_full_eval", "fp16_full_eval"), "evaluations are in float32"),
+    **dict.fromkeys(
+        ("bf16_full_eval", "fp16_full_eval"), "evaluations are in float32 on a CPU, in training's precision on a GPU"
+    ),
     **dict.fromkeys(("dataloader_drop_last", "train_sampling_strategy"), BUDGET),
     **dict.fromkeys(
         ("eval_accumulation_steps", "prediction_loss_only", "batch_eval_metrics", "include_for_metrics"),

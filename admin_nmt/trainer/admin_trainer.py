@@ -20,7 +20,7 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
-from transformers.trainer_utils import SaveStrategy, TrainOutput, speed_metrics
+from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, refuse_long, refuse_streams, survey
@@ -37,6 +37,7 @@ from .allocator import keep_freed_memory, leave_out_cudnn_attention
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
+    checked_arguments,
     computes_in_bfloat16,
     enable_checkpointing,
     optimizer_settings,
@@ -58,7 +59,7 @@ from .callbacks import (
 )
 from .checkpoints import check_position, checkpoint_to_resume
 from .divergence import DivergenceGuard, GuardedTrainer
-from .evaluation import validation_scores
+from .evaluation import first_rows, validation_scores
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
@@ -80,8 +81,10 @@ class AdminTrainer(GuardedTrainer):
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
-        ValueError: one process has several GPUs, a dataset is a stream, `label_smoothing_factor` is set beside the
-            model's own, or `master_weights` under FSDP or DeepSpeed.
+        TypeError: `args` are those of another trainer.
+        ValueError: one process has several GPUs, a dataset is a stream or has no text for BLEU, there is a function
+            for metrics, which nothing would call, `label_smoothing_factor` is set beside the model's own, or
+            `master_weights` under FSDP or DeepSpeed.
             By `train`, a sentence is longer than the model can read, a checkpoint is damaged, or stands elsewhere in
             the epoch than its number of updates would here.
         DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
@@ -105,7 +108,7 @@ class AdminTrainer(GuardedTrainer):
         **kwargs: Any,
     ) -> None:
         refuse_streams(**{name: kwargs.get(name) for name in ("train_dataset", "eval_dataset")})
-        args = AdminTrainingArguments() if args is None else args
+        args = checked_arguments(args, **kwargs)
         super().__init__(model, args, processing_class=processing_class, **kwargs)
         loss, collator = self.loss_and_collator()  # of self.model, which `model_init` may have made
         self.compute_loss_func = kwargs.get("compute_loss_func") or loss
@@ -464,6 +467,10 @@ class AdminTrainer(GuardedTrainer):
         self.log({name: value for name, value in metrics.items() if isinstance(value, float)})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def predict(self, test_dataset: Dataset, *args: Any, **options: Any) -> PredictionOutput:
+        """As `Seq2SeqTrainer`'s, without the sentences that several processes repeat to fill their last batches."""
+        return first_rows(super().predict(test_dataset, *args, **options), len(test_dataset))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model with its tokenizers, also the target's if there are two."""

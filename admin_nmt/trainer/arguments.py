@@ -233,6 +233,33 @@ def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> No
         layer.gradient_checkpointing = index % every == 0
 
 
+def checked_arguments(args: AdminTrainingArguments | None, **others: Any) -> AdminTrainingArguments:
+    """The arguments of a trainer, or the default ones, if what the trainer is given besides goes with them.
+
+    Raises:
+        TypeError: they are another trainer's.
+        ValueError: a function that nothing calls is given, or an evaluation set has no text for BLEU.
+    """
+    args = AdminTrainingArguments() if args is None else args
+    if not isinstance(args, AdminTrainingArguments):
+        raise TypeError(f"args: is a {type(args).__name__}; give AdminTrainingArguments, which takes the same fields")
+    for name in ("compute_metrics", "preprocess_logits_for_metrics"):
+        if others.get(name) is not None:
+            raise ValueError(
+                f"{name}: would not be called, as evaluations report NLL, BLEU and chrF; leave it out, and compute "
+                "other scores from what `predict` returns"
+            )
+    if args.eval_bleu and args.eval_strategy != "no":
+        evaluated = others.get("eval_dataset")
+        for dataset in evaluated.values() if isinstance(evaluated, dict) else [evaluated]:
+            if "target" not in (getattr(dataset, "column_names", None) or ["target"]):
+                raise ValueError(
+                    "eval_dataset: has no column target, the reference text that BLEU needs; tokenize it with "
+                    "keep_text=True, or set eval_bleu to False"
+                )
+    return args
+
+
 def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """The optimizer's class and arguments; weight decay is decoupled from the gradient, as in fairseq."""
     common = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import nested_truncate
+from transformers.trainer_utils import PredictionOutput
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import tokenize
@@ -76,6 +78,12 @@ def translation_scores(
     ids = generate_ids(model, dataset["input_ids"][:], **options)
     translations = target_tokenizer.batch_decode(ids, skip_special_tokens=True)
     return corpus_scores(translations, dataset["target"][:], language, with_ter=False)
+
+
+def first_rows(output: PredictionOutput, count: int) -> PredictionOutput:
+    """Of the predictions and labels of a dataset its `count` rows, without those that fill up the last batches."""
+    arrays = {name: getattr(output, name) for name in ("predictions", "label_ids")}
+    return output._replace(**{name: nested_truncate(x, count) for name, x in arrays.items() if x is not None})
 
 
 def validation_scores(

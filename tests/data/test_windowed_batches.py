@@ -47,6 +47,14 @@ def test_every_pair_once_and_never_over_budget(pairs, max_tokens, multiple, wind
         assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
 
 
+def test_epochs_begin_with_different_windows():
+    sampler, first = windowed(*random_lengths(300), window=100, block=100), set()
+    for epoch in range(8):
+        sampler.set_epoch(epoch)
+        first.add(next(iter(sampler))[0] // 100)
+    assert first == {0, 1, 2}
+
+
 @given(pairs, st.integers(60, 400), st.integers(1, 100), st.integers(1, 40))
 def test_the_survey_is_that_of_the_batches(pairs, max_tokens, window, block):
     source, target = np.array(pairs).T

@@ -14,6 +14,7 @@ from admin_nmt.decoding.file_translation import one_line
 from admin_nmt.decoding.translation_formats import json_line, nbest_lines, numbered, text_line
 from admin_nmt.decoding.translator import Translation
 from admin_nmt.decoding.worker_processes import one_after_the_other
+from admin_nmt.folders.model_folder import beam_size
 from admin_nmt.search.forced_decoding import default_layer
 from admin_nmt.search.sampling import Sampling
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
@@ -109,7 +110,6 @@ def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monk
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--nbest 6", "--nbest 6: the beam has 5; give --num-beams 6 or more"),
         ("--nbest 2 --format text", "--format text has one translation a line; leave --nbest out, or --format"),
         ("--seed 2", "--seed goes with --sampling; add that, or leave it out"),
         ("--target-prefix a --prefixed-input", "give --target-prefix or --prefixed-input, not both"),
@@ -119,3 +119,27 @@ def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monk
 def test_options_that_do_not_go_together_are_refused(options, message):
     result = invoke("model", "--text", "a", *options.split(), code=2)
     assert message in " ".join(result.stderr.split())
+
+
+def test_the_beam_is_that_of_the_model_unless_told_otherwise(model):
+    """As its card was made; 5 where it has none."""
+
+    def refusal(nbest: int) -> str:
+        return " ".join(invoke(model, "--text", "ba do.", "--nbest", nbest, code=2).stderr.split())
+
+    assert "--nbest 6: the beam has 5; give --num-beams 6 or more" in refusal(6)
+    path = model / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 2}))
+    assert "--nbest 3: the beam has 2; give --num-beams 3 or more" in refusal(3)
+    for options, beams in (((), 2), (("--num-beams", 1), 1)):
+        expected = Translator.from_pretrained(model, num_beams=beams).translate(["ba do."])
+        assert lines(invoke(model, "--text", "ba do.", *options)) == expected
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"num_beams": null}', '{"num_beams": 0}', '{"num_beams": true}'])
+def test_a_model_without_a_beam_has_5(tmp_path, content):
+    assert beam_size(tmp_path) == 5
+    (tmp_path / "generation_config.json").write_text(content)
+    assert beam_size(tmp_path) == 5
+    (tmp_path / "config.json").write_text('{"num_beams": 6}')
+    assert beam_size(tmp_path) == 6

@@ -93,6 +93,7 @@ def test_linear_layers(fresh):
             gain = 1.0 if name.endswith(("q_proj", "k_proj")) else beta
             expected = gain * math.sqrt(2 / sum(module.weight.shape))
             assert module.weight.std().item() == pytest.approx(expected, rel=0.05), name
+            assert module.weight.abs().max() > 1.2 * 3**0.5 * expected, f"{name}: is uniform, not normal"
         else:
             gain = 2**-0.5 if name.endswith(("q_proj", "k_proj", "v_proj")) else 1.0
             if fresh.config.variant == "ds_init":

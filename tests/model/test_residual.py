@@ -79,15 +79,18 @@ def test_equation(block, variant):
     torch.testing.assert_close(block(x, torch.sin, common), expected[variant]())
 
 
-@pytest.mark.parametrize("variant", ["post_ln", "admin", "pre_ln"])
-def test_dropout_falls_on_the_sublayer_alone(block, variant):
+ALONE = {name: [3.0, 5.0] for name in ("post_ln", "admin", "pre_ln", "t_fixup", "ln_scaling", "ds_init")}
+
+
+@pytest.mark.parametrize(("variant", "expected"), [*ALONE.items(), ("b2t", [6.0, 8.0]), ("rezero", [3.0, 9.0])])
+def test_dropout_falls_on_the_sublayer_alone(block, variant, expected):
     block = block(variant, dropout=0.5)
     block.layer_norm = torch.nn.Identity()
     if variant == "admin":
         block.omega.fill_(1)
     x = torch.full((40, 16), 3.0)
     y = block.train()(x, torch.ones_like, x)
-    assert y.unique().tolist() == [3.0, 5.0]
+    assert y.unique().tolist() == expected
 
 
 def test_omega_starts_at_its_closed_form(tiny_config):

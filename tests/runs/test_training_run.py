@@ -4,13 +4,17 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
+from datasets import Dataset
 from safetensors.torch import load_file
 from toy import Killed, write_recipe
 from typer.testing import CliRunner, Result
@@ -22,6 +26,7 @@ from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import closing_lines, training_text
+from admin_nmt.search import decoding_precision
 
 TRAINING = Path(__file__).parents[2] / "training"
 
@@ -113,6 +118,22 @@ def test_checkpoint_and_average_are_compared_as_checkpoints_were(tmp_path, monke
         run = tmp_path / metric
         train(write_recipe(tmp_path), "--training.metric_for_best_model", metric, "--output_dir", run)
         assert json.loads((run / "results.json").read_text())["chosen"]["kind"].startswith("average")
+
+
+def test_without_a_metric_bleu_decides_and_without_bleu_the_likelihood():
+    args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
+    good = {"eval_bleu": 30.0, "eval_chrf": 1.0, "eval_loss": 9.0}
+    bad = {"eval_bleu": 29.0, "eval_chrf": 50.0, "eval_loss": 1.0}
+    assert finishing.merit(good, args) > finishing.merit(bad, args)
+    assert finishing.merit({"eval_loss": 1.0}, args) > finishing.merit({"eval_loss": 2.0}, args)
+
+
+def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypatch, tmp_path):
+    """As `evaluate` does, where the processor would choose bfloat16 for translations."""
+    monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
+    model = shutil.copytree(finished[0] / "standard", tmp_path / "standard")
+    test = Dataset.from_dict({"source": ["A line."], "target": ["Eine Zeile."]})
+    assert finishing.test_scores(model, test, "de")["decoding"]["precision"] == "float32"
 
 
 def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):

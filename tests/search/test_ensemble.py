@@ -8,7 +8,7 @@ from plain_search import plain_beam_search
 from toy import random_ids
 
 from admin_nmt.exporting import standard_model
-from admin_nmt.search.ensemble import Ensemble
+from admin_nmt.search.ensemble import Ensemble, combined
 from admin_nmt.search.generation import generate_ids, search_ids
 from admin_nmt.search.sampling import Sampling
 
@@ -82,3 +82,8 @@ def test_models_of_other_special_tokens_are_refused(tiny_model, field):
 def test_has_the_fewest_positions_of_its_models(tiny_model):
     models = [tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions) for positions in (40, 20, 30)]
     assert Ensemble(models).config.max_position_embeddings == 20
+
+
+def test_scores_are_float32_whatever_the_logits():
+    logits = torch.randn(3, 1000).bfloat16()
+    torch.testing.assert_close(combined([logits]), logits.float().log_softmax(-1))

@@ -9,8 +9,8 @@ from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.search.generation import generate_ids
-from admin_nmt.search.sampling import Sampling
-from admin_nmt.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET
+from admin_nmt.search.sampling import Samples, Sampling
+from admin_nmt.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, SearchSettings
 
 VOCABULARY = 12
 PAD, EOS = VOCABULARY - 1, 0
@@ -70,6 +70,17 @@ def test_draws_from_the_models_distribution(model, sources):
     assert (np.abs(seen - p) <= 4 * np.sqrt(p * (1 - p) / count) + 1e-9).all()
     drawn = [generate_ids(model, [source], sampling=Sampling(seed), max_new_tokens=1)[0] for seed in range(20)]
     assert drawn == [[int(token)] for token in first[:20]]
+
+
+def test_a_large_vocabulary_is_drawn_from_in_float64():
+    """In float32 the sums of 50,000 probabilities miss the boundaries between tokens."""
+    log_probs = torch.randn(1, 50_000, generator=torch.Generator().manual_seed(0)).log_softmax(-1).expand(500, -1)
+    uniforms = np.random.default_rng(0).random((500, 2))
+    options = SearchSettings(num_beams=1, length_penalty=1.0, min_new_tokens=0, start=0, eos=[0], suppressed=[])
+    limits = torch.ones(500, dtype=torch.long)
+    drawn = Samples(limits, options, None, torch.from_numpy(uniforms), Sampling())._draw(log_probs, 0)
+    sums = log_probs[0].double().exp().cumsum(0).numpy()
+    assert drawn.tolist() == np.searchsorted(sums, uniforms[:, 0], side="right").tolist()
 
 
 def test_top_1_is_greedy_search(model, sources):

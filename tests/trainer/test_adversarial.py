@@ -189,3 +189,16 @@ def test_sharded_models_are_refused(new_trainer, monkeypatch, deepspeed, stage, 
     monkeypatch.setattr(AdminTrainer, "create_accelerator_and_postprocess", create_and_shard)
     with pytest.raises(ValueError, match="FSDP or ZeRO-3 shards; start with DDP") if refused else nullcontext():
         new_trainer(AdversarialTrainer)
+
+
+def test_the_penalty_weighs_the_same_on_several_processes(new_trainer, monkeypatch):
+    """Whose losses are multiplied by their number, as the gradients are a mean over them."""
+    losses = []
+    for processes in (1, 2):
+        for weight in (0.0, 1e3):
+            trainer = new_trainer(AdversarialTrainer, weight)
+            monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
+            torch.manual_seed(5)
+            losses.append(trainer.compute_loss(trainer.model.train(), batch(), num_items_in_batch=50).item())
+    assert losses[1] > 1.2 * losses[0]
+    assert losses[2:] == pytest.approx([2 * loss for loss in losses[:2]], rel=1e-4)

@@ -13,7 +13,7 @@ from distributed_worker import SAVED, UPDATES, new_trainer
 from toy import Killed, SaveAfter, StopAfter
 from transformers import EarlyStoppingCallback, TrainerControl, TrainerState
 
-from admin_nmt.trainer import hooks
+from admin_nmt.trainer import checkpoints, hooks
 from admin_nmt.trainer.callbacks import BestInFolder, mean_training_loss
 from admin_nmt.trainer.checkpoints import (
     best_whole_checkpoint,
@@ -289,6 +289,17 @@ def test_the_next_best_checkpoint_takes_the_place_of_a_damaged_one(run, caplog):
     delete(run / f"checkpoint-{SAVED}" / "model.safetensors")
     assert best_whole_checkpoint(newest(run), scores, True) is None
     assert "the last weights are kept" in caplog.text
+
+
+@pytest.mark.parametrize(("greater_is_better", "step"), [(True, 2), (False, 1)])
+def test_the_next_best_checkpoint_is_that_of_the_metric(tmp_path, monkeypatch, greater_is_better, step):
+    folders = [tmp_path / f"checkpoint-{number}" for number in (1, 2, 3)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text("{}")
+    monkeypatch.setattr(checkpoints, "damaged_weights", lambda path: "gone" if path == folders[2] else None)
+    found = best_whole_checkpoint(folders[2], {1: 20.0, 2: 25.0, 3: 30.0}, greater_is_better)
+    assert found == folders[step - 1]
 
 
 def test_damaged_best_weights_are_not_loaded(run, caplog):

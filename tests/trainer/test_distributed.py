@@ -9,6 +9,7 @@ import pytest
 import torch
 from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
 from torch.torch_version import TorchVersion
+from toy import random_ids
 from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.distributed import gather_objects, rank_and_size
@@ -104,6 +105,14 @@ def test_bfloat16_is_what_autocast_makes_of_it_though_the_weights_are_sharded(tw
         assert found["fsdp2"]["bfloat16"]["dtypes"] == {torch.float32}
         sharded, whole = (torch.tensor(found[kind]["bfloat16"]["log"]) for kind in ("fsdp2", "ddp"))
         torch.testing.assert_close(sharded, whole, rtol=2e-3, atol=0)  # products and sums in another order
+
+
+def test_predictions_are_those_of_the_dataset(two_processes):
+    """Without what fills up the last batches of two processes."""
+    for found in two_processes[1]:
+        labels, count = found["predicted"]
+        assert [[token for token in row if token != -100] for row in labels] == random_ids(5, seed=2)["labels"][:]
+        assert count == 5
 
 
 def test_the_log_counts_the_tokens_of_all_processes(two_processes):

@@ -102,3 +102,13 @@ def test_a_run_goes_on_with_its_batches_on_another_card(arguments, tiny_config, 
     resumed.train(resume_from_checkpoint=True)
     assert resumed.args.max_tokens == 120
     torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)
+
+
+def test_every_gpu_takes_the_batches_of_the_smallest(arguments, tiny_config, monkeypatch):
+    monkeypatch.setattr(AdminTrainer, "is_predicted", lambda self: True)
+    monkeypatch.setattr(admin_trainer, "free_memory", lambda device: MUCH)
+    monkeypatch.setattr(admin_trainer, "largest_micro_batch", lambda *given: (120, 1))
+    monkeypatch.setattr(admin_trainer, "gather_objects", lambda mine: [mine, (30, 4)])
+    args = arguments(max_steps=1)
+    AdminTrainer(AdminForConditionalGeneration(tiny_config(omega_rule="log_n")), args, train_dataset=DATA).train()
+    assert (args.max_tokens, args.gradient_accumulation_steps) == (30, 4)
