@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,6 @@ from .model.loss import IGNORED, without_padding
 from .modes import training_mode
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
     from .model.configuration_admin import AdminConfig
     from .model.modeling_admin import AdminForConditionalGeneration, AdminStack
     from .model.residual import ScaledPostNorm
@@ -173,15 +171,17 @@ class _ReferenceProfile:
         return self.omega[:-1]
 
 
-def needs_profiling(config: PreTrainedConfig) -> bool:
+def needs_profiling(model: Any) -> bool:
     """Whether a model still has to take its ω from a batch.
 
-    One that `from_pretrained` has loaded, which its configuration tells by a path, keeps the ω that its weights were
-    trained with, also where that was never profiled because a plain Trainer trained it.
+    One that `from_pretrained` has loaded keeps the ω that its weights were trained with, also where that was never
+    profiled because a plain Trainer trained it. A new one has to, also where its configuration is that of a profiled
+    model.
     """
-    if getattr(config, "variant", None) != "admin" or config.name_or_path:
+    if getattr(model.config, "variant", None) != "admin" or model.config.omega_rule not in MODES:
         return False
-    return config.omega_rule in MODES and not config.omega_profiled
+    blocks = [module for module in model.modules() if hasattr(module, "has_initial_omega")]
+    return bool(blocks) and all(block.has_initial_omega() for block in blocks)
 
 
 def omega_origin(config: AdminConfig) -> str:

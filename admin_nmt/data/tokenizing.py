@@ -185,6 +185,16 @@ def _hashable(tokenizer: PreTrainedTokenizerBase) -> Any:
     return state if isinstance(tokenizer, FairseqTokenizer) else json.dumps(state, sort_keys=True)
 
 
+def share_of(dataset: Dataset, column: str, token: int | None) -> float:
+    """The share of a token among all of a column of ids; 0 for None, and of an empty column."""
+    count = found = 0
+    for table in dataset.with_format("arrow", columns=[column]).iter(100_000):
+        for chunk in table[column].chunks:
+            ids = chunk.flatten().to_numpy()
+            count, found = count + len(ids), found + int((ids == token).sum())
+    return found / max(1, count)
+
+
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
     """Indices of pairs drawn without replacement that have at most `max_tokens` target tokens in all, at least one."""
     # Every pair has a token or more, so these are enough, and a corpus of millions need not be shuffled.

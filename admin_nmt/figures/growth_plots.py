@@ -6,11 +6,12 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullFormatter, NullLocator
 
 from .curves import COLOURS, literal, save
 
 ROOM = 0.3  # of the width of a panel, behind the last points for the names of the lines
+NARROW = 3.0  # below this range numbers at equal distances are the better ones
 WIDE = 100.0  # the range of values up to which there is room for several numbers of a power of ten
 
 
@@ -83,7 +84,8 @@ def _plain_numbers(axes: Axes, panel: Growth) -> None:
     if max(ends) > WIDE * min(ends):
         return
     steps = [lead * 10**power for power in range(-3, 10) for lead in (1, 1.5, 2, 3, 4, 5, 7)]
-    axes.yaxis.set_major_locator(FixedLocator([step for step in steps if min(ends) / 1.5 <= step <= max(ends) * 1.5]))
+    shown = [step for step in steps if min(ends) / 1.5 <= step <= max(ends) * 1.5]
+    axes.yaxis.set_major_locator(MaxNLocator(6) if max(ends) < NARROW * min(ends) else FixedLocator(shown))
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -30,6 +30,8 @@ from ..tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokeniz
 from ..user_errors import ForeignCodeError, refusing_code
 from .stock_positions import use_quick_sinusoids
 
+# Of a repository on the Hub: the same weights for other frameworks, and what training leaves beside a model.
+NEVER_READ = ("*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "checkpoint-*/*", "optimizer.pt", "*.tfevents.*")
 # Matrices that every model stores, by the fields of their shapes.
 MATRICES = (
     ("vocab_size", "d_model"),
@@ -73,7 +75,7 @@ def local_folder(path_or_repo: str | Path, *, trained: bool = False, revision: s
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith("/") or "\\" in name:
         raise ValueError(f"{name}: there is no such folder")
     try:
-        return Path(snapshot_download(name, revision=revision))
+        return Path(snapshot_download(name, revision=revision, ignore_patterns=[*NEVER_READ]))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError, HTTPError) as error:
         cause = f"{error}".splitlines()[0].rstrip(".") if f"{error}" else type(error).__name__
         raise ValueError(

@@ -1,5 +1,7 @@
 """Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals."""
 
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
@@ -12,6 +14,9 @@ VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepno
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
 DLCL_WEIGHTS = ("learned", "identity", "ones", "average")
 POSITIONS = ("marian", "fairseq")
+# Of MarianConfig and of its older releases, in whose files they stand: neither is a misspelt field of ours.
+LAYERDROP = ("encoder_layerdrop", "decoder_layerdrop")
+OTHERS = (*LAYERDROP, "static_position_embeddings")
 
 
 @strict
@@ -140,6 +145,16 @@ class AdminConfig(PreTrainedConfig):
         return self.variant in TRANSPARENT
 
     # `@strict` calls the methods named `validate_…`, in alphabetical order, when a configuration is made.
+    def validate_names(self) -> None:
+        # transformers keeps whatever it is given, so that a misspelt field would leave its default in place.
+        known = {field.name for field in fields(self)}
+        for name in vars(self).keys() - known - {*OTHERS}:
+            if similar := get_close_matches(name, AdminConfig.__annotations__, 1, cutoff=0.8):
+                raise ValueError(f"{name}: there is no such field; did you mean {similar[0]}?")
+        for name in LAYERDROP:
+            if dropped := getattr(self, name, 0):
+                raise ValueError(f"{name}: {dropped}, but no layer is ever left out here; remove it, or give 0")
+
     def validate_choices(self) -> None:
         choices = {
             "variant": VARIANTS,

@@ -81,6 +81,8 @@ class ScaledPostNorm(PostNorm):
     never trained, for no LayerNorm stands before it into which ω could be folded.
     """
 
+    is_new = False
+
     def __init__(self, config: AdminConfig, stack: Stack, is_first: bool):
         super().__init__(config)
         self.initial_omega = initial_omega(config, stack)
@@ -89,8 +91,13 @@ class ScaledPostNorm(PostNorm):
         self.omega = nn.Parameter(omega) if config.train_omega and not is_first else nn.Buffer(omega)
 
     def initialize(self) -> None:
-        """Give ω the value of a new model."""
+        """Give ω the value of a new model, unless `from_pretrained` has loaded it."""
+        self.is_new = not getattr(self.omega, "_is_hf_initialized", False)
         init.constant_(self.omega, self.initial_omega)
+
+    def has_initial_omega(self) -> bool:
+        """Whether ω has the value of a new model, and was neither loaded nor measured nor trained since."""
+        return self.is_new and torch.equal(self.omega, torch.full_like(self.omega, self.initial_omega))
 
     def forward(self, x: Tensor, f: Function, common: Tensor) -> Tensor:
         y = self.dropout(f(x))

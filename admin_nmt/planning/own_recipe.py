@@ -189,8 +189,7 @@ def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, given: Mapping[
     args = AdminTrainingArguments("unused", **settings)
     attention = cpu_attention(LONGEST) if machine.gpu is None else None
     shape_of_batch = worst_shape(config, args, largest_shapes(tokens, LONGEST), attention)
-    memory = predict_memory(config, args, shape_of_batch, attention)
-    return memory.distributed_peak if machine.processes > 1 else memory.peak
+    return predict_memory(config, args, shape_of_batch, attention).peak_of(machine.processes)
 
 
 def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:

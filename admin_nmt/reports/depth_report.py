@@ -105,7 +105,7 @@ def new_config(args: DepthStudy, variant: str, encoder_layers: int) -> AdminConf
 def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[str, Tensor]) -> Any:
     """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
     model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
-    if needs_profiling(model.config):
+    if needs_profiling(model):
         profile_omega(model, batch, mode=MODES[model.config.omega_rule])
     return model
 

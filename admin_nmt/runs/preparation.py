@@ -24,7 +24,7 @@ from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.rewriting import count_word_parts, count_words
-from ..data.tokenizing import tokenize
+from ..data.tokenizing import share_of, tokenize
 from ..distributed import print_once
 from ..files import new_folder
 from ..folders.model_folder import local_folder, model_of_run, read_config
@@ -166,6 +166,8 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         print_once(f"      {counts['too many tokens']:,} pairs left out: over {longest} tokens (data.max_length)")
     print_once(f"      vocabulary {_sizes(recipe, source, target)}")
     print_once("      " + ", ".join(f"{split} {len(part):,} pairs" for split, part in data.items()))
+    if unknown := _unknown({split: data[split] for split in evaluation}, source, target):
+        print_once(f"      {unknown}")
     return Prepared(DatasetDict(data), source, target, counts, more_references)
 
 
@@ -202,6 +204,17 @@ def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTo
         f"{size}" if size >= wanted else f"{size}, all that the text yields of tokenizer.{name} {wanted}"
         for size, (name, wanted) in zip(sizes, recipe.tokenizer.sizes(), strict=True)
     )
+
+
+def _unknown(data: Mapping[str, Dataset], source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:
+    """How many tokens of each side the vocabulary lacks; nothing where it lacks none, as a byte-level BPE does."""
+    shares = []
+    for split, pairs in data.items():
+        for side, column, tokenizer in (("source", "input_ids", source), ("target", "labels", target)):
+            share = share_of(pairs, column, tokenizer.unk_token_id)
+            if share:
+                shares.append(f"{share:.2%} of {split}'s {side}")
+    return f"unknown tokens ({target.unk_token}): {', '.join(shares)}" if shares else ""
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -25,7 +25,7 @@ from ..trainer.arguments import precision
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
-from ..trainer.memory_prediction import fits, free_memory, planned_shapes, predict_memory, worst_shape
+from ..trainer.memory_prediction import fits, free_memory, predicted_peak
 from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, set_search, test_scores, write_cards
@@ -180,9 +180,8 @@ def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     automatic = args.activation_checkpointing == "auto"
     if automatic:
         args.activation_checkpointing = False
-    attention, shapes = config._attn_implementation, planned_shapes(epoch.shapes)
-    memory = predict_memory(config, args, worst_shape(config, args, shapes, attention), attention)
-    peak, free = memory.distributed_peak if args.world_size > 1 else memory.peak, free_memory(args.device)
+    peak = predicted_peak(config, args, lambda tokens: epoch.shapes, config._attn_implementation)
+    free = free_memory(args.device)
     told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
     told += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
     told += " and before sharding" * (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)

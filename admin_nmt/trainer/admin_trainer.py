@@ -244,7 +244,7 @@ class AdminTrainer(GuardedTrainer):
         if self.state.is_hyper_param_search:
             self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
         if self.resumed_from is None:
-            if needs_profiling(config):
+            if needs_profiling(self.model):
                 self.measure_omega()
         elif hasattr(config, "omega_profiled"):
             # The Trainer restores the weights, ω among them, but not the configuration that says where they are from.
@@ -389,7 +389,7 @@ class AdminTrainer(GuardedTrainer):
         that of a causal language model: by the name of the class, and in transformers 5.10 to 5.13 though a decoder
         reads shifted labels.
         """
-        batches = list(islice(epoch_iterator, num_batches))
+        self.update_batches = batches = list(islice(epoch_iterator, num_batches))
         if not batches:
             return batches, None
         tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)

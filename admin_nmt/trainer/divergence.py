@@ -1,13 +1,16 @@
 """Stops a training run before an update that is not finite."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
+from ..model.loss import IGNORED
 from ..optimization.fused_radam import FusedRAdam
 from ..optimization.master_weights import norm_in_float32
 from .checkpoints import complete_checkpoints
@@ -47,21 +50,58 @@ class DivergenceGuard:
 
 
 def diverged(
-    update: int, loss: float, norm: float, learning_rate: float, output_dir: str, *, made: bool = False
+    update: int,
+    loss: float,
+    norm: float,
+    learning_rate: float,
+    output_dir: str,
+    *,
+    made: bool = False,
+    pairs: Path | None = None,
 ) -> DivergedError:
-    """The error that tells what happened at an update, what to try, and where the last good weights are.
+    """The error that tells what happened at an update, what to try, and where its text and the last good weights are.
 
     Args:
         made: the update was made before its norm was known, as DeepSpeed does in the backward pass.
+        pairs: the file of the pairs that the update was made of, if there is one.
     """
     checkpoints, done = complete_checkpoints(output_dir), "was made by then" if made else "was not made"
     return DivergedError(
         f"training diverged at update {update}: loss {loss:.4g}, gradient norm {norm:.4g}, learning rate "
-        f"{learning_rate:.3g}. The update {done}. Try a lower learning_rate, a longer warmup_steps, bf16 "
+        f"{learning_rate:.3g}. The update {done}. "
+        + (f"Its pairs are in {pairs}. " if pairs else "")
+        + "Try a lower learning_rate, a longer warmup_steps, bf16 "
         "instead of fp16, or variant 'admin' if the model is a deep post-LN one. "
         + (f"The last good checkpoint is {checkpoints[-1]}." if checkpoints else "No checkpoint had been saved yet."),
         update,
     )
+
+
+def write_pairs(
+    batches: Sequence[Mapping[str, Tensor]], path: Path, *tokenizers: PreTrainedTokenizerBase | None
+) -> Path | None:
+    """Leaves the pairs of some batches in a file, source, tab, target; as token ids where there are no tokenizers.
+
+    Args:
+        tokenizers: of the source and of the target.
+
+    Returns:
+        The file, None where it cannot be written.
+    """
+    sides = ("input_ids", "attention_mask"), ("labels", None)
+    columns: list[list[str]] = [[], []]
+    for batch in batches:
+        for column, tokenizer, (name, mask) in zip(columns, tokenizers, sides, strict=True):
+            kept = batch[name] != IGNORED if mask is None else batch[mask].bool()
+            for row, real in zip(batch[name], kept, strict=True):
+                ids = row[real].tolist()
+                text = tokenizer.decode(ids, skip_special_tokens=True) if tokenizer else " ".join(map(str, ids))
+                column.append(" ".join(text.split()))
+    try:
+        path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in zip(*columns, strict=True)), encoding="utf-8")
+    except OSError:  # a full disk: the error that this is for says more
+        return None
+    return path
 
 
 class GuardedTrainer(ShardingTrainer):
@@ -69,6 +109,8 @@ class GuardedTrainer(ShardingTrainer):
 
     divergence_guard: DivergenceGuard
     update_loss: Tensor | float
+    update_batches: list[dict[str, Tensor]]
+    target_tokenizer: PreTrainedTokenizerBase | None
     parameters: list[nn.Parameter]
     pending_norm: Tensor | None
 
@@ -121,6 +163,10 @@ class GuardedTrainer(ShardingTrainer):
         if self.divergence_guard.is_diverged(float(norm)):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            folder, made = str(self.args.output_dir), self.is_deepspeed_enabled
-            raise diverged(update, float(loss), float(norm), learning_rate, folder, made=made)
+            folder, made = Path(str(self.args.output_dir)), self.is_deepspeed_enabled
+            process = f"-process{self.args.process_index}" if self.args.world_size > 1 else ""
+            file = folder / f"diverged-update-{update}{process}.tsv"
+            tokenizers: Any = (self.processing_class, self.target_tokenizer)
+            pairs = write_pairs(self.update_batches, file, *tokenizers)
+            raise diverged(update, float(loss), float(norm), learning_rate, str(folder), made=made, pairs=pairs)
         self.update_loss = 0.0

@@ -76,6 +76,10 @@ class Memory:
         """With DDP, which keeps a second copy of the gradients for its messages."""
         return self.peak + self.gradients
 
+    def peak_of(self, processes: int) -> int:
+        """That of each of so many processes."""
+        return self.distributed_peak if processes > 1 else self.peak
+
 
 class LiveStorages(TorchDispatchMode):
     """Counts the bytes of the tensors that are made under it, views once, while they live; `peak` is their maximum."""
@@ -260,8 +264,7 @@ def predicted_peak(
 ) -> int:
     """Bytes that a process of a run needs at most, in the worst of the planned batches."""
     shape = worst_shape(config, args, planned_shapes(planned(args.max_tokens)), attention)
-    memory = predict_memory(config, args, shape, attention)
-    return memory.distributed_peak if args.world_size > 1 else memory.peak
+    return predict_memory(config, args, shape, attention).peak_of(args.world_size)
 
 
 def largest_micro_batch(

@@ -99,7 +99,7 @@ def test_what_generate_has_no_setting_for_is_refused(folder, shared_translator):
 def test_a_revision_is_asked_of_the_hub(folder, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        model_folder, "snapshot_download", lambda name, revision: asked.append((name, revision)) or folder
+        model_folder, "snapshot_download", lambda name, revision, **_: asked.append((name, revision)) or folder
     )
     Translator.from_pretrained("user/mine", revision="v2")
     assert asked == [("user/mine", "v2")]

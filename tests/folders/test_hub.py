@@ -18,6 +18,7 @@ from transformers import AutoTokenizer
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
 from admin_nmt.exporting import export_standard
 from admin_nmt.folders.hub import HubError, is_stale, push_folder
+from admin_nmt.folders.model_folder import local_folder
 from admin_nmt.model.modeling_admin import ModelWithTokenizers
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
@@ -241,6 +242,18 @@ def test_two_tokenizers_go_with_the_model(model, tokenizer, tmp_path, hub):
     text = random_texts(3)
     pulled = Translator.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
     assert pulled.translate(text) == Translator(ours, tokenizer, target).translate(text)
+
+
+def test_the_same_weights_for_other_frameworks_are_not_fetched(folder, hub):
+    others = ("tf_model.h5", "rust_model.ot", "onnx/model.onnx", "checkpoint-2/optimizer.pt", "checkpoint-2/model.bin")
+    for name in others:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"weights")
+    push_folder(folder, REPO)
+    fetched = local_folder(REPO)
+    names = {path.relative_to(fetched).as_posix() for path in fetched.rglob("*") if path.is_file()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not [name for name in names if name.endswith((".h5", ".ot", ".onnx")) or name.startswith("checkpoint-")]
 
 
 @pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint"])

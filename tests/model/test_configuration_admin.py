@@ -2,7 +2,7 @@
 
 import pytest
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig
+from transformers import AutoConfig, MarianConfig
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
 from admin_nmt.model.configuration_admin import VARIANTS
@@ -49,6 +49,9 @@ NONSENSE = [
     ("encoder_layers", {"encoder_layers": 6.5}),
     ("train_omega", {"train_omega": "yes"}),
     ("label_smoothing", {"label_smoothing": None}),
+    (r"encoder_layer: .* did you mean encoder_layers\?", {"encoder_layer": 18}),
+    (r"varient: .* did you mean variant\?", {"varient": "pre_ln"}),
+    ("encoder_layerdrop: 0.1, but no layer is ever left out", {"encoder_layerdrop": 0.1}),
 ]
 
 
@@ -105,6 +108,20 @@ def test_a_model_validates_again(tmp_path, tiny_config, field):
     for model in (AdminForConditionalGeneration, AdminModel):
         with pytest.raises(StrictDataclassError, match=field):
             model(config)
+
+
+def test_the_fields_of_a_marian_are_taken(tmp_path):
+    """Also what its files on the Hub still hold from older releases."""
+    marian = MarianConfig(vocab_size=100, pad_token_id=99, decoder_start_token_id=99, num_beams=4).to_dict()
+    config = AdminConfig(**marian | {"static_position_embeddings": True})
+    assert (config.vocab_size, config.encoder_layerdrop) == (100, 0.0)
+
+
+def test_a_misspelt_field_that_was_set_later_is_found(tiny_config):
+    config = tiny_config()
+    config.omega_rules = "n"
+    with pytest.raises(StrictDataclassError, match="did you mean omega_rule"):
+        AdminModel(config)
 
 
 def test_saving_validates_again(tmp_path, tiny_config):

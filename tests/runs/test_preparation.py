@@ -141,6 +141,19 @@ def test_vocabularies_that_the_text_does_not_reach_are_told(recipe_file, capsys)
     assert told in capsys.readouterr().out
 
 
+def test_tokens_that_the_vocabulary_lacks_are_told(recipe_file, tmp_path, capsys):
+    """Bytes leave none unknown; of words that no training text has, subword-nmt's pieces are."""
+    lines = (tmp_path / "valid.tsv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "valid.tsv").write_text("".join(f"{line} ж\n" for line in lines), encoding="utf-8")
+    prepare(load_recipe(recipe_file))
+    assert "unknown tokens" not in capsys.readouterr().out
+    prepared = prepare(load_recipe(recipe_file, ["--tokenizer", "{kind: subword_nmt, merges: 60}"]))
+    ids = [token for row in prepared.data["valid"]["labels"] for token in row]
+    share = ids.count(prepared.target_tokenizer.unk_token_id) / len(ids)
+    assert 0.01 < share < 0.5
+    assert f"unknown tokens (<unk>): {share:.2%} of valid's target\n" in capsys.readouterr().out
+
+
 def test_a_pattern_below_a_root_with_brackets(recipe_file, tmp_path):
     root = tmp_path / "[2024]"
     root.mkdir()

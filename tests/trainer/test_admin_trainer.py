@@ -14,6 +14,7 @@ from datasets import Dataset
 from toy import StopAfter, budget_for, poison, random_ids, text_pairs, toy_tokenizer, with_lengths
 from transformers import (
     AutoConfig,
+    AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
     Seq2SeqTrainer,
@@ -33,7 +34,7 @@ from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, callbacks, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments, precision
-from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged
+from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged, write_pairs
 from admin_nmt.trainer.evaluation import mean_nll
 
 Arguments = Callable[..., AdminTrainingArguments]
@@ -261,13 +262,13 @@ def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
     assert not torch.equal(resumed.state_dict()[name], new_model().state_dict()[name])
 
 
-@pytest.mark.parametrize("fields", [{"variant": "post_ln"}, {"omega_rule": "log_n"}, {"omega_profiled": True}])
+@pytest.mark.parametrize("fields", [{"variant": "post_ln"}, {"omega_rule": "log_n"}])
 def test_does_not_profile_what_needs_no_profile(new_model, arguments, fields, monkeypatch):
     monkeypatch.setattr(admin_trainer, "profile_omega", None)
     args, data, resumed = arguments(max_steps=2), random_ids(14), new_model(**fields)
     AdminTrainer(new_model(**fields), args, train_dataset=data, callbacks=[StopAfter(1)]).train()
     AdminTrainer(resumed, args, train_dataset=data).train(resume_from_checkpoint=True)
-    assert resumed.config.omega_profiled == fields.get("omega_profiled", False)
+    assert not resumed.config.omega_profiled
 
 
 def test_a_loaded_model_keeps_the_omega_that_its_weights_were_trained_with(new_model, arguments, tmp_path, monkeypatch):
@@ -277,6 +278,25 @@ def test_a_loaded_model_keeps_the_omega_that_its_weights_were_trained_with(new_m
     model = AdminForConditionalGeneration.from_pretrained(tmp_path)
     AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()
     assert not model.config.omega_profiled
+
+
+@pytest.mark.parametrize("profiled", [True, False])
+def test_a_new_model_with_the_configuration_of_a_saved_one_is_profiled(new_model, arguments, tmp_path, profiled):
+    """Its weights are new, whatever the configuration says of the model that it was saved with."""
+    new_model(omega_profiled=profiled).save_pretrained(tmp_path)
+    model = AutoModelForSeq2SeqLM.from_config(AutoConfig.from_pretrained(tmp_path))
+    AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()
+    assert model.config.omega_profiled
+    block = model.model.encoder.layers[2].ffn_residual
+    assert not torch.equal(block.omega, torch.full_like(block.omega, block.initial_omega))
+
+
+def test_omega_that_was_loaded_into_a_new_model_is_kept(new_model, arguments, monkeypatch):
+    monkeypatch.setattr(admin_trainer, "profile_omega", None)
+    profiled, model = new_model(), new_model()
+    profile_omega(profiled, whole_batch(random_ids(14)))
+    model.load_state_dict(profiled.state_dict())
+    AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()
 
 
 def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(new_model, arguments):
@@ -439,6 +459,34 @@ def test_stops_before_an_update_that_is_not_finite(new_model, arguments):
         run.train()
     assert str(Path(args.output_dir) / "checkpoint-2") in str(error.value)
     torch.testing.assert_close(model.state_dict(), keep.weights, rtol=0, atol=0)
+
+
+def test_the_pairs_of_a_diverged_update_are_kept(new_model, arguments, tokenizer):
+    """Those of both of its batches, as text."""
+    data = text_pairs(tokenizer, 14)
+    given = {(pair["source"], pair["target"]) for pair in data}
+    args = arguments(gradient_accumulation_steps=2, eval_bleu=False)
+    model = new_model(vocab_size=len(tokenizer))
+    run = AdminTrainer(model, args, train_dataset=data, processing_class=tokenizer)
+    poison(model, run, update=2)
+    with pytest.raises(DivergedError) as error:
+        run.train()
+    file = Path(args.output_dir) / "diverged-update-2.tsv"
+    assert f"Its pairs are in {file}." in str(error.value)
+    kept = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
+    assert (
+        len(kept)
+        == sum(len(batch["labels"]) for batch in run.update_batches)
+        > max(len(batch["labels"]) for batch in run.update_batches)
+    )
+    assert set(kept) <= given
+
+
+def test_pairs_without_a_tokenizer_are_kept_as_ids(tmp_path):
+    batch = Seq2SeqCollator(9)([{"input_ids": [5, 0], "labels": [6, 7, 0]}, {"input_ids": [4, 3, 0], "labels": [8, 0]}])
+    file = write_pairs([batch], tmp_path / "pairs.tsv", None, None)
+    assert file.read_text() == "5 0\t6 7 0\n4 3 0\t8 0\n"
+    assert write_pairs([batch], tmp_path / "absent" / "pairs.tsv", None, None) is None
 
 
 def test_a_checkpoint_that_was_cut_off_is_not_the_last_good_one(tmp_path):
