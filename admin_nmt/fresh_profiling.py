@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 
 from .data.batching import Seq2SeqCollator
-from .data.tokenizing import random_pairs, tokenize
+from .data.tokenizing import profiling_pairs, tokenize
 from .folders.model_folder import check_tokenizers, read_config
 from .model.configuration_admin import AdminConfig
 from .model.modeling_admin import AdminForConditionalGeneration
@@ -18,7 +18,9 @@ from .profiling import MODES, Mode, profile_omega
 def profile_fresh_model(
     folder: Path, pairs: Dataset, mode: Mode = "unit", *, max_tokens: int = 8000, seed: int = 42
 ) -> tuple[AdminForConditionalGeneration, dict[str, float]]:
-    """A new model of a folder's configuration, with ω measured on a random batch of text; see [`profile_omega`].
+    """A new model of a folder's configuration, with ω measured on a batch of text; see [`profile_omega`].
+
+    The batch is of random pairs, in reference mode of random ones of similar length, as the authors' batches are.
 
     Args:
         folder: holds config.json of variant `admin` and the tokenizers; weights are not read.
@@ -39,7 +41,7 @@ def profile_fresh_model(
     config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
     config.omega_profiled = False
     data = tokenize(pairs, *tokenizers, max_length=config.max_position_embeddings)
-    chosen = data[random_pairs(data, max_tokens, seed)]
+    chosen = data[profiling_pairs(data, max_tokens, seed, mode)]
     rows = [
         {"input_ids": source, "labels": target}
         for source, target in zip(chosen["input_ids"], chosen["labels"], strict=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .model.residual import ScaledPostNorm
 
 Mode = Literal["unit", "reference"]
+# The padding counts in the second, so that it wants a batch as the authors' are, of pairs of similar length.
 MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}  # by omega_rule of the configuration
 SEED = 1
 

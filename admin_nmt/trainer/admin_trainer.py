@@ -23,7 +23,7 @@ from transformers import (
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenizing import batch_sampler, longest_sentence, random_pairs, refuse_long, refuse_streams, survey
+from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
 from ..hardware.precision import cpu_attention
@@ -371,13 +371,13 @@ class AdminTrainer(GuardedTrainer):
         return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
 
     def measure_omega(self) -> None:
-        """Measures ω on one batch of random training pairs, the same on every process."""
+        """Measures ω on one batch of training pairs, the same on every process."""
         model: Any = self.model
-        pairs = self.training_pairs()
-        indices = random_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed)
+        pairs, mode = self.training_pairs(), MODES[model.config.omega_rule]
+        indices = profiling_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed, mode)
         # FSDP and DeepSpeed move the model later; until then the batch goes where the model is.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
-        omega = profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        omega = profile_omega(model, batch, mode=mode)
         write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
 
     def get_batch_samples(

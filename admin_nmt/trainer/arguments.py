@@ -35,7 +35,9 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     optimizer: Optimizer = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
         default=8000,
-        metadata={"help": "Most target tokens of the random pairs on which a rule that measures ω does so."},
+        metadata={
+            "help": "Most target tokens of the random pairs on which ω is measured (`profile_reference`: similar ones)."
+        },
     )
     eval_bleu: bool = field(default=True, metadata={"help": "Translate the evaluation set and report BLEU and chrF."})
     eval_bleu_sentences: int | None = field(

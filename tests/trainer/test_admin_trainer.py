@@ -25,7 +25,7 @@ from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.data.tokenizing import random_pairs
+from admin_nmt.data.tokenizing import random_pairs, similar_pairs
 from admin_nmt.exporting import standard_model
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.profiling import profile_omega
@@ -318,6 +318,20 @@ def test_profiling_batch_fills_its_budget_with_distinct_pairs(budget):
     assert sum(lengths) <= budget or len(indices) == 1
     if len(indices) < 14:
         assert sum(lengths) + max(data["target_length"]) > budget
+
+
+@pytest.mark.parametrize("budget", [1, 60, 10_000])
+def test_the_authors_profiling_batch_is_one_of_similar_pairs(new_model, arguments, monkeypatch, budget):
+    """As a batch of training, which their code measures; random pairs would be mostly padding, which it counts."""
+    data, seen = random_ids(40), []
+    monkeypatch.setattr(admin_trainer, "profile_omega", lambda model, batch, mode: seen.append(batch) or {})
+    model = new_model(omega_rule="profile_reference")
+    AdminTrainer(model, arguments(profile_tokens=budget), train_dataset=data).measure_omega()
+    (batch,) = seen
+    indices = similar_pairs(data, budget, arguments().seed)
+    assert batch["labels"].ne(-100).sum(1).tolist() == [data[index]["target_length"] for index in indices]
+    longest = max(*data["source_length"], *data["target_length"])
+    assert max(batch["labels"].numel(), batch["input_ids"].numel()) <= max(budget, longest)
 
 
 def reference_nll(model: AdminForConditionalGeneration, dataset: Dataset) -> float:
