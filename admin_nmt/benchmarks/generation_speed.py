@@ -10,6 +10,7 @@ import torch
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..console.terminal import progress_bar
+from ..model.sublayers import of_both_stacks
 from ..runs.results import device_name
 from ..search.generation import generate_ids
 from .stopwatch import synchronize
@@ -63,8 +64,7 @@ def measure(test: SpeedTest) -> dict[str, Any]:
 def new_model(test: SpeedTest, encoder_layers: int, decoder_layers: int) -> AdminForConditionalGeneration:
     """A post-LN model, which is what a trained ADMIN model is folded into."""
     shape = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers, "d_model": test.d_model}
-    for stack in ("encoder", "decoder"):
-        shape |= {f"{stack}_ffn_dim": 4 * test.d_model, f"{stack}_attention_heads": max(1, test.d_model // 64)}
+    shape |= of_both_stacks(ffn_dim=4 * test.d_model, attention_heads=max(1, test.d_model // 64))
     return AdminForConditionalGeneration(AdminConfig(variant="post_ln", vocab_size=test.vocab_size, **shape)).eval()
 
 

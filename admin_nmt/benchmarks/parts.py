@@ -18,6 +18,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
+from ..model.sublayers import of_both_stacks
 from ..runs.results import peak_memory
 from ..trainer.allocator import keep_freed_memory
 from .processes import alone
@@ -40,8 +41,8 @@ class Comparison:
 
     def fields(self) -> dict[str, Any]:
         """Of both configurations."""
-        both = {"attention_heads": self.d_model // 32 if self.d_model < 512 else 8, "ffn_dim": 4 * self.d_model}
-        stacks = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()}
+        heads = self.d_model // 32 if self.d_model < 512 else 8
+        stacks = of_both_stacks(attention_heads=heads, ffn_dim=4 * self.d_model)
         layers = {"encoder_layers": self.layers[0], "decoder_layers": self.layers[1], "d_model": self.d_model}
         return stacks | layers | {"dropout": 0.1, "max_position_embeddings": 512, "vocab_size": self.vocab_size}
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from .. import AdminConfig, AdminForConditionalGeneration
 from ..exporting import standard_model
+from ..model.sublayers import of_both_stacks
 from ..reports.markdown import table_text
 from ..tokenization.byte_bpe import save_tokenizers, train_tokenizer
 
@@ -71,11 +72,10 @@ def make_model(args: StartBenchmark, folder: Path) -> str:
     words = made_up_words(2 * args.vocab_size)
     lines = (" ".join(words[start : start + 20]) for start in range(0, len(words), 20))
     tokenizer = train_tokenizer(lines, args.vocab_size)
-    width: dict[str, int] = {f"{side}_ffn_dim": 4 * args.d_model for side in ("encoder", "decoder")}
-    depth: dict[str, int] = {f"{side}_layers": args.layers for side in ("encoder", "decoder")}
-    heads = {f"{side}_attention_heads": max(1, args.d_model // 64) for side in ("encoder", "decoder")}
+    heads = max(1, args.d_model // 64)
+    stacks = of_both_stacks(layers=args.layers, ffn_dim=4 * args.d_model, attention_heads=heads)
     ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
-    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "d_model": args.d_model} | width | depth | heads | ids
+    sizes: dict[str, Any] = {"vocab_size": len(tokenizer), "d_model": args.d_model} | stacks | ids
     model = standard_model(AdminForConditionalGeneration(AdminConfig(variant="post_ln", **sizes)))
     model.generation_config.update(max_new_tokens=STEPS, max_length=None)
     model.save_pretrained(folder)

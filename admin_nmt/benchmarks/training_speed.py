@@ -27,6 +27,7 @@ from admin_nmt import AdminTrainer
 
 from ..data.batching import TokenBatchSampler
 from ..data.tokenizing import pair_lengths
+from ..model.sublayers import of_both_stacks
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import Recipe
@@ -48,12 +49,9 @@ class Shape:
 
     def fields(self) -> dict[str, int]:
         """Under the names that both configurations use."""
-        both = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in self._stack().items()}
+        both = of_both_stacks(ffn_dim=self.ffn_dim, attention_heads=self.heads)
         layers = {"encoder_layers": self.encoder_layers, "decoder_layers": self.decoder_layers}
         return both | layers | {"d_model": self.d_model, "max_position_embeddings": 512}
-
-    def _stack(self) -> dict[str, int]:
-        return {"ffn_dim": self.ffn_dim, "attention_heads": self.heads}
 
 
 SHAPES = {

@@ -16,6 +16,11 @@ NORM_NAMES = {
 }
 
 
+def of_both_stacks(**fields: int) -> dict[str, int]:
+    """Fields of a configuration that both stacks have: `ffn_dim` is `encoder_ffn_dim` and `decoder_ffn_dim`."""
+    return {f"{stack}_{name}": value for stack in SUBLAYERS for name, value in fields.items()}
+
+
 def count_layers(config: AdminConfig, stack: Stack) -> int:
     """N of the encoder, M of the decoder."""
     return config.encoder_layers if stack == "encoder" else config.decoder_layers

@@ -14,6 +14,7 @@ from accelerate import PartialState
 from ..hardware.precision import bfloat16_pays, cpu_attention
 from ..metrics.languages import has_words
 from ..model.configuration_admin import AdminConfig
+from ..model.sublayers import of_both_stacks
 from ..schema.yaml_files import set_field
 from ..trainer.arguments import AdminTrainingArguments
 from ..trainer.memory_prediction import fits, free_memory, largest_shapes, predict_memory, worst_shape
@@ -145,9 +146,8 @@ def _choose_model(made: Plan, shape: Shape) -> None:
     made.choose("model.encoder_layers", shape.layers[0], shape.why)
     made.choose("model.decoder_layers", shape.layers[1])
     made.choose("model.d_model", shape.width)
-    for stack in ("encoder", "decoder"):
-        made.choose(f"model.{stack}_ffn_dim", shape.ffn)
-        made.choose(f"model.{stack}_attention_heads", shape.heads)
+    for name, size in of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads).items():
+        made.choose(f"model.{name}", size)
     made.choose("model.dropout", shape.dropout, "raise it where validation NLL rises while training NLL falls")
     made.choose("model.max_position_embeddings", POSITIONS, "tokens of the longest sentence that it can translate")
 
@@ -179,8 +179,7 @@ def _count(given: Mapping[str, Any], name: str, otherwise: int) -> int:
 def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, given: Mapping[str, Any]) -> int:
     """Predicted bytes of a process; a GPU may recompute activations, as the recipe lets it."""
     sizes = {"encoder_layers": shape.layers[0], "decoder_layers": shape.layers[1], "d_model": shape.width}
-    sizes |= {f"{stack}_ffn_dim": shape.ffn for stack in ("encoder", "decoder")}
-    sizes |= {f"{stack}_attention_heads": shape.heads for stack in ("encoder", "decoder")}
+    sizes |= of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads)
     sizes = {name: _count(given, f"model.{name}", size) for name, size in sizes.items()}
     vocabulary = _count(given, "tokenizer.vocab_size", row.vocabulary)
     config = AdminConfig(variant="admin", omega_rule="log_n", vocab_size=vocabulary, **sizes)

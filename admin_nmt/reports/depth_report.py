@@ -28,6 +28,7 @@ from ..figures.curves import legend_above, line_style, save
 from ..figures.depth import Panel, plot_panels
 from ..files import json_text
 from ..model.configuration_admin import VARIANTS
+from ..model.sublayers import of_both_stacks
 from ..profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
 from .gradients import phrasebook_text, study_gradients
@@ -97,8 +98,7 @@ def new_config(args: DepthStudy, variant: str, encoder_layers: int) -> AdminConf
     if rule and name != "admin":
         raise ValueError(f"--variant {variant}: only admin takes a rule for ω")
     shape = {"encoder_layers": encoder_layers, "decoder_layers": args.decoder_layers, "d_model": args.d_model}
-    for stack in ("encoder", "decoder"):
-        shape |= {f"{stack}_ffn_dim": 2 * args.d_model, f"{stack}_attention_heads": 4}
+    shape |= of_both_stacks(ffn_dim=2 * args.d_model, attention_heads=4)
     return AdminConfig(variant=name, vocab_size=VOCABULARY, omega_rule=rule or "profile", **shape)
 
 

@@ -51,7 +51,9 @@ def average_or_best(
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
         names = [*reversed(candidates)]
-        kind = names[0] if always_average else max(names, key=lambda name: merit(candidates[name], trainer.args))
+        kind = (
+            names[0] if always_average else max(names, key=lambda name: selection_score(candidates[name], trainer.args))
+        )
         if not kind.startswith("average"):
             model.load_state_dict(trained)
     for name, scores in candidates.items():
@@ -85,7 +87,7 @@ def told(scores: dict[str, float]) -> str:
     return f": {', '.join(found)}" if found else ""
 
 
-def merit(scores: dict[str, float], args: TrainingArguments) -> float:
+def selection_score(scores: dict[str, float], args: TrainingArguments) -> float:
     """By what the best checkpoint is chosen, `metric_for_best_model`; without it BLEU if measured, else likelihood."""
     metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
     if metric in scores:
@@ -118,7 +120,7 @@ def write_cards(run: Path, results: dict[str, Any]) -> None:
         print_once(f"      no model card: {error}")
 
 
-def test_scores(
+def score_test_set(
     model: Path,
     test: Dataset | None,
     language: str,

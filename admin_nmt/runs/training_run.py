@@ -28,7 +28,7 @@ from ..trainer.divergence import DivergedError
 from ..trainer.memory_prediction import fits, free_memory, predicted_peak
 from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
-from .finishing import average_or_best, export, record_usual_scores, set_search, test_scores, write_cards
+from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .results import (
@@ -226,7 +226,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     trainer.accelerator.wait_for_everyone()
     standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
     print_once(f"[5/5] test set, beam search with {standard}")
-    results |= test_scores(
+    results |= score_test_set(
         standard,
         prepared.data.get("test"),
         recipe.languages[1],

@@ -168,7 +168,7 @@ class AdminTrainer(GuardedTrainer):
         """Tokens of the longest sentence that the model can read; None for no limit."""
         return getattr(self.model.config, "max_position_embeddings", None)
 
-    def products(self) -> AbstractContextManager:
+    def autocast_products(self) -> AbstractContextManager:
         """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
 
         Evaluations and the measuring of ω stay outside, in float32.
@@ -412,7 +412,7 @@ class AdminTrainer(GuardedTrainer):
 
         Keeps it for the error message, and the plain NLL for the log.
         """
-        with self.products():
+        with self.autocast_products():
             loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if model.training:  # and not `predict`
             self.update_loss = self.update_loss + loss.detach()

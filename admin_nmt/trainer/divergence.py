@@ -15,7 +15,7 @@ from ..optimization.fused_radam import FusedRAdam
 from ..optimization.master_weights import norm_in_float32
 from .checkpoints import complete_checkpoints
 from .fsdp import ShardingTrainer
-from .hooks import walking_less
+from .hooks import without_module_walks
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20
@@ -121,7 +121,7 @@ class GuardedTrainer(ShardingTrainer):
             yield
             return
         self.parameters = list(model.parameters())
-        with walking_less(model, self.model, self.parameters):
+        with without_module_walks(model, self.model, self.parameters):
             yield
 
     def gradient_norm(self) -> Tensor | None:

@@ -218,7 +218,7 @@ class TrainerHooks(Seq2SeqTrainer):
 
 
 @contextmanager
-def walking_less(model: nn.Module, inner: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
+def without_module_walks(model: nn.Module, inner: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
     """`zero_grad` and `train` of a model do not walk through its modules in this block.
 
     The Trainer calls them in every update; on a deep model that takes milliseconds, in which a GPU may have no work.

@@ -133,7 +133,7 @@ def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypa
     monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
     model = shutil.copytree(finished[0] / "standard", tmp_path / "standard")
     test = Dataset.from_dict({"source": ["A line."], "target": ["Eine Zeile."]})
-    assert finishing.test_scores(model, test, "de")["decoding"]["precision"] == "float32"
+    assert finishing.score_test_set(model, test, "de")["decoding"]["precision"] == "float32"
 
 
 def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from admin_nmt.trainer import arguments as arguments_module
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import DivergedError
-from admin_nmt.trainer.hooks import walking_less
+from admin_nmt.trainer.hooks import without_module_walks
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_an_update_does_not_walk_through_the_modules(new_trainer, monkeypatch):
 
 def test_modes_change_without_the_walks():
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    with walking_less(model, model, list(model.parameters())):
+    with without_module_walks(model, model, list(model.parameters())):
         assert model.eval() is model and not model[1].training
         assert model.train() is model and model[1].training
         model(torch.ones(1, 2)).sum().backward()
@@ -99,7 +99,7 @@ def test_a_model_that_a_callback_left_in_evaluation_mode_trains_on():
     """Under DDP the callback sees the model inside the wrapper, which does not learn of it."""
     inner = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
     wrapper = nn.Sequential(inner)
-    with walking_less(wrapper, inner, list(wrapper.parameters())):
+    with without_module_walks(wrapper, inner, list(wrapper.parameters())):
         wrapper.train()
         inner.eval()
         wrapper.train()

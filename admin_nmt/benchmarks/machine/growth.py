@@ -17,6 +17,7 @@ from datasets import Dataset
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
+from ...model.sublayers import of_both_stacks
 from ..gpu.flops import forward_flops
 from ..processes import alone
 from ..stopwatch import Stopwatch
@@ -44,8 +45,7 @@ class Point:
 
     def config(self) -> AdminConfig:
         """ω has its closed form, which needs no profiling."""
-        both = {"attention_heads": max(1, self.width // 64), "ffn_dim": 4 * self.width}
-        stacks = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in both.items()}
+        stacks = of_both_stacks(attention_heads=max(1, self.width // 64), ffn_dim=4 * self.width)
         layers = {"encoder_layers": self.encoder_layers, "decoder_layers": self.decoder_layers}
         others: dict[str, Any] = {"variant": "admin", "omega_rule": "log_n", "vocab_size": self.vocabulary}
         return AdminConfig(**stacks, **layers, **others, d_model=self.width, dropout=0.1, max_position_embeddings=64)
