@@ -214,6 +214,15 @@ def test_onnxruntime_gives_the_same_logits(model_folder, capsys):
     assert float(capsys.readouterr().out.splitlines()[-1]) < 1e-5
 
 
+def test_ctranslate2_runs_an_exported_folder(model_folder, capsys):
+    pytest.importorskip("ctranslate2")
+    options = ["--ctranslate2", "--quantization", "int8"]
+    result = CliRunner().invoke(app, ["export", str(model_folder), "exported", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    exec(example(f"CTranslate2, {HERE}"), {})
+    assert capsys.readouterr().out.strip()
+
+
 def rounding_error(model: PreTrainedModel, folder: Path) -> float:
     """How far the logits are from the float model's, relative to their spread over the vocabulary."""
     expected = logits(AutoModelForSeq2SeqLM.from_pretrained(folder), folder)

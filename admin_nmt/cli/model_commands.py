@@ -27,7 +27,7 @@ def profile(
     mode: Annotated[
         Literal["unit", "reference"], typer.Option(help="unit as in the paper; reference as in the authors' code.")
     ] = "unit",
-    max_tokens: Annotated[int, typer.Option(min=1, help="Target tokens of the batch, drawn at random.")] = 8000,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Budget of the batch, whose pairs are drawn at random.")] = 8000,
     seed: Annotated[int, typer.Option(help="Of the new weights and of the choice of pairs.")] = 42,
     output: Annotated[Path | None, typer.Option(help="Folder for the new model with its ω.")] = None,
 ) -> None:
@@ -80,15 +80,32 @@ def fold(model: Model, out: New) -> None:
         _copy_usual_scores(folder, temporary)
 
 
-def export(model: Model, out: New) -> None:
+def export(
+    model: Model,
+    out: New,
+    ctranslate2: Annotated[
+        bool, typer.Option("--ctranslate2", help="Write the folder that CTranslate2 runs, of this or a stock model.")
+    ] = False,
+    quantization: Annotated[
+        str | None, typer.Option(help="With --ctranslate2: int8, float16, …; by default float32.")
+    ] = None,
+) -> None:
     """Write the stock model, which every tool runs.
 
     ω is folded; post-LN becomes Marian, pre-LN becomes Pegasus. The folder appears when the stock model was reloaded
-    and gave the same logits and beams.
+    and gave the same logits and beams. With --ctranslate2 random sentences are translated greedily and compared with
+    the stock model's, which in float32 have to be the same token by token.
 
     \b
     admin-nmt export runs/phrasebook/final standard
+    admin-nmt export runs/phrasebook/final int8 --ctranslate2 --quantization int8
     """
+    if quantization is not None and not ctranslate2:
+        raise typer.BadParameter("--quantization belongs to --ctranslate2")
+    if ctranslate2:
+        _export_ctranslate2(model, out, quantization)
+        return
+
     from ..exporting import export_standard
     from ..folders.model_folder import load_admin_model, local_folder
     from ..tokenization.byte_bpe import load_tokenizers
@@ -99,6 +116,15 @@ def export(model: Model, out: New) -> None:
     source, target = load_tokenizers(folder)
     export_standard(model_to_export, source, out, target)
     _copy_usual_scores(folder, out)
+
+
+def _export_ctranslate2(model: str, out: Path, quantization: str | None) -> None:
+    from ..decoding.ctranslate2_backend import export_ctranslate2
+    from ..folders.model_folder import local_folder
+
+    quiet()
+    same = export_ctranslate2(local_folder(model), out, quantization)
+    say(f"{out}: translates {same:.0%} of some random sentences as the stock model does, greedily, token by token")
 
 
 def _copy_usual_scores(model: Path, same: Path) -> None:

@@ -10,8 +10,10 @@ The search is that of `search_ids`, made with CTranslate2's parameters. Two diff
 import json
 import logging
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -28,10 +30,18 @@ from transformers import PreTrainedConfig
 from ..console.terminal import progress_bar
 from ..data.batching import generation_batches
 from ..data.checksums import discard, folder_is_whole, write_checksums
-from ..exporting import export_standard
+from ..exporting import ExportError, export_standard
 from ..files import new_folder
-from ..folders.model_folder import check_weights, fingerprint, generation_defaults, load_admin_model, read_config
+from ..folders.model_folder import (
+    check_weights,
+    fingerprint,
+    generation_defaults,
+    load_admin_model,
+    load_model,
+    read_config,
+)
 from ..search.beam_search import ScoredIds, check_finite
+from ..search.generation import generate_ids
 from ..search.search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 from ..tokenization.byte_bpe import load_tokenizers
 from ..user_errors import refusing_code
@@ -228,20 +238,13 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
     Raises:
         ValueError: the model has no counterpart in CTranslate2, or weights that are not finite.
     """
-    if not getattr(config, "share_encoder_decoder_embeddings", True):
-        raise ValueError(f"{folder}: has two vocabularies, but CTranslate2's converter knows one; use backend='torch'")
-    if config.model_type not in ("admin", *STOCK_TYPES):
-        raise ValueError(f"{folder}: is a {config.model_type} model; CTranslate2 is used for {', '.join(STOCK_TYPES)}")
+    _check_kind(folder, config)
     ctranslate2 = _library()
     target = CACHE / f"{fingerprint(folder)[:32]}-{ctranslate2.__version__}"
     if _is_converted(target):
         return target
     logger.info("converting %s for CTranslate2, once", folder)
-    _check_finite_weights(folder)
-    with TemporaryDirectory() as export:
-        check_weights(folder, config)
-        load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
-        stock = folder if config.model_type in STOCK_TYPES else _export(folder, Path(export) / "stock")
+    with _stock_folder(folder, config) as stock:
         try:
             with new_folder(target) as temporary, refusing_code(folder):
                 ctranslate2.converters.TransformersConverter(str(stock)).convert(str(temporary), force=True)
@@ -250,6 +253,78 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
             if not folder_is_whole(target):  # else another process was faster
                 raise
     return target
+
+
+def export_ctranslate2(folder: Path, target: Path, quantization: str | None = None) -> float:
+    """Write the folder that CTranslate2 runs without this package, with the tokenizer, and check what was written.
+
+    Some random sentences are translated greedily by the stock model and by CTranslate2, and compared token by token.
+
+    Args:
+        folder: as [`CTranslate2Model`] takes it.
+        target: must not exist, or be empty.
+        quantization: how the weights are stored, such as int8; by default float32.
+
+    Returns:
+        The share of the sentences whose translations are the same.
+
+    Raises:
+        ValueError: the model cannot run in CTranslate2, the quantization is unknown, or `target` is not empty.
+        ExportError: in float32 a translation is another one; nothing is left behind.
+        ImportError: ctranslate2 is not installed.
+    """
+    ctranslate2, config = _library(), read_config(folder)
+    _check_kind(folder, config)
+    known = ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES
+    if quantization is not None and quantization not in known:
+        raise ValueError(f"quantization: {quantization!r} is not one of {', '.join(known)}")
+    with _stock_folder(folder, config) as stock, new_folder(target) as temporary:
+        with refusing_code(folder):
+            converter = ctranslate2.converters.TransformersConverter(str(stock))
+            converter.convert(str(temporary), quantization=quantization, force=True)
+        tokenizer, _ = load_tokenizers(stock)
+        tokenizer.save_pretrained(temporary)
+        same = _same_translations(stock, temporary)
+        if same < 1 and quantization in (None, "float32"):
+            raise ExportError(f"CTranslate2 translates {1 - same:.0%} of random sentences unlike the stock model")
+    return same
+
+
+def _same_translations(stock: Path, converted: Path, sentences: int = 20) -> float:
+    """The share of random sentences that both translate greedily into the same tokens."""
+    model, generator = load_model(stock, dtype=torch.float32), torch.Generator().manual_seed(0)
+    pad, length = model.config.pad_token_id, min(12, model.config.max_position_embeddings)
+    rows = torch.randint(2, pad, (sentences, length - 1), generator=generator).tolist()
+    rows = [[*row, model.config.eos_token_id] for row in rows]
+    ours = generate_ids(model, rows, num_beams=1, length_penalty=1.0, max_new_tokens=length)
+    pieces = json.loads((converted / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    ids, engine = {piece: index for index, piece in enumerate(pieces)}, _library().Translator(str(converted))
+    texts = [[pieces[token] for token in row] for row in rows]
+    results = engine.translate_batch(texts, beam_size=1, max_decoding_length=length, return_end_token=True)
+    theirs = [[ids[token] for token in result.hypotheses[0]] for result in results]
+    ended = [row[:-1] if row[-1:] == [model.config.eos_token_id] else row for row in theirs]
+    return sum(map(operator.eq, ours, ended)) / sentences
+
+
+def _check_kind(folder: Path, config: PreTrainedConfig) -> None:
+    """Raises ValueError where no stock model that CTranslate2 converts computes the same."""
+    if not getattr(config, "share_encoder_decoder_embeddings", True):
+        raise ValueError(f"{folder}: has two vocabularies, but CTranslate2's converter knows one; use backend='torch'")
+    if config.model_type not in ("admin", *STOCK_TYPES):
+        raise ValueError(f"{folder}: is a {config.model_type} model; CTranslate2 is used for {', '.join(STOCK_TYPES)}")
+
+
+@contextmanager
+def _stock_folder(folder: Path, config: PreTrainedConfig) -> Iterator[Path]:
+    """A checked folder that CTranslate2's converter reads: the same, or while the context is open an exported one."""
+    _check_finite_weights(folder)
+    check_weights(folder, config)
+    load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
+    if config.model_type in STOCK_TYPES:
+        yield folder
+        return
+    with TemporaryDirectory() as export:
+        yield _export(folder, Path(export) / "stock")
 
 
 def _is_converted(target: Path) -> bool:

@@ -380,6 +380,16 @@ def test_fold_and_export_translate_the_same(model, tmp_path):
     assert "give the unfolded one" in error("fold", tmp_path / "export", tmp_path / "again")
 
 
+def test_export_for_ctranslate2(model, tmp_path):
+    pytest.importorskip("ctranslate2")
+    told = invoke("export", model, tmp_path / "int8", "--ctranslate2", "--quantization", "int8").stderr
+    assert "% of some random sentences as the stock model does" in told
+    names = {path.name for path in (tmp_path / "int8").iterdir()}
+    assert {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.json"} <= names
+    alone = invoke("export", model, tmp_path / "x", "--quantization", "int8", code=2).stderr
+    assert "--quantization belongs to --ctranslate2" in alone
+
+
 def test_what_has_no_stock_class_leaves_nothing(tmp_path, tiny_model, tokenizer):
     tiny_model(variant="dlcl_pre_ln", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
     save_tokenizers(tmp_path / "model", tokenizer)

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 from toy import bit_flipped, random_texts, removed, toy_tokenizer, truncated
+from transformers import AutoTokenizer
 
 from admin_nmt import Translator
 from admin_nmt.decoding import ctranslate2_backend
+from admin_nmt.decoding.ctranslate2_backend import export_ctranslate2
 from admin_nmt.decoding.scoring import score_pairs
-from admin_nmt.exporting import export_standard
+from admin_nmt.exporting import ExportError, export_standard
 from admin_nmt.search.sampling import Sampling
 from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
@@ -226,6 +228,44 @@ def test_a_folder_trained_here_is_exported_on_the_way(trained, tokenizer, tmp_pa
     save_tokenizers(tmp_path / "final", tokenizer)
     ours, theirs = pair(tmp_path / "final", num_beams=4)
     assert_same(theirs, ours)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("variant", ["admin", "pre_ln", "stock"])
+def test_an_exported_folder_runs_without_this_package(trained, tokenizer, stock, tmp_path, variant, quantization):
+    folder = stock
+    if variant != "stock":
+        trained(variant=variant).save_pretrained(folder := tmp_path / "trained")
+        save_tokenizers(folder, tokenizer)
+    same = export_ctranslate2(folder, tmp_path / "out", quantization)
+    assert same == 1 if quantization is None else same > 0.5
+    theirs, engine = AutoTokenizer.from_pretrained(tmp_path / "out"), ctranslate2.Translator(str(tmp_path / "out"))
+    assert engine.compute_type == ("int8_float32" if quantization else "float32")
+    pieces = [theirs.convert_ids_to_tokens(theirs(text)["input_ids"]) for text in TEXTS]
+    found = [result.hypotheses[0] for result in engine.translate_batch(pieces, beam_size=1, max_decoding_length=20)]
+    texts = theirs.batch_decode([theirs.convert_tokens_to_ids(tokens) for tokens in found], skip_special_tokens=True)
+    expected = Translator.from_pretrained(folder, num_beams=1, max_new_tokens=20, dtype="float32").translate(TEXTS)
+    equal = [ours == other for ours, other in zip(expected, texts, strict=True)]
+    assert all(equal) if quantization is None else sum(equal) > 0.7 * len(TEXTS)
+
+
+def test_an_export_that_translates_otherwise_leaves_nothing(stock, tmp_path, monkeypatch):
+    monkeypatch.setattr(ctranslate2_backend, "_same_translations", lambda *_: 0.95)
+    with pytest.raises(ExportError, match="CTranslate2 translates 5% of random sentences unlike the stock model"):
+        export_ctranslate2(stock, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert export_ctranslate2(stock, tmp_path / "out", "int8") == 0.95
+
+
+def test_the_translations_of_other_weights_are_not_the_same(stock, trained, tokenizer, tmp_path):
+    export_standard(trained(variant="post_ln"), tokenizer, tmp_path / "other")
+    export_ctranslate2(tmp_path / "other", tmp_path / "out")
+    assert ctranslate2_backend._same_translations(stock, tmp_path / "out") < 1
+
+
+def test_an_unknown_quantization_is_refused(stock, tmp_path):
+    with pytest.raises(ValueError, match="quantization: 'int4' is not one of int8, "):
+        export_ctranslate2(stock, tmp_path / "out", "int4")
 
 
 def test_a_pickled_translator_loads_its_folder_again(stock, monkeypatch):
