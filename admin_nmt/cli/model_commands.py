@@ -27,7 +27,7 @@ def profile(
     mode: Annotated[
         Literal["unit", "reference"], typer.Option(help="unit as in the paper; reference as in the authors' code.")
     ] = "unit",
-    max_tokens: Annotated[int, typer.Option(min=1, help="Budget of the batch, whose pairs are drawn at random.")] = 8000,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Budget of the batch, which is drawn at random.")] = 8000,
     seed: Annotated[int, typer.Option(help="Of the new weights and of the choice of pairs.")] = 42,
     output: Annotated[Path | None, typer.Option(help="Folder for the new model with its ω.")] = None,
 ) -> None:

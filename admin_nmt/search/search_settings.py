@@ -61,6 +61,9 @@ def generation_config(
     if "num_return_sequences" in given:
         raise ValueError("num_return_sequences: is called nbest here; give that")
     config = copy.deepcopy(default)
+    # With one beam transformers would warn of what the model has for several; its score is divided all the same.
+    length_penalty, config.length_penalty = given.pop("length_penalty", default.length_penalty), None
+    config.early_stopping = None
     config.update(use_cache=True, return_dict_in_generate=False)
     config.update(**_without_start({"min_length": default.min_length, "min_new_tokens": default.min_new_tokens}))
     refuse_unknown(config.update(**_without_start(given)))
@@ -70,8 +73,9 @@ def generation_config(
         max_length=None,
         min_length=GenerationConfig().min_length,
     )
-    if not math.isfinite(1.0 if config.length_penalty is None else config.length_penalty):
-        raise ValueError(f"length_penalty is {config.length_penalty}; give a finite number")
+    if not math.isfinite(1.0 if length_penalty is None else length_penalty):
+        raise ValueError(f"length_penalty is {length_penalty}; give a finite number")
+    config.length_penalty = length_penalty
     beams = config.num_beams or 1
     if nbest < 1 or nbest > beams:
         raise ValueError(f"nbest is {nbest}, but num_beams is {beams}; give 1 to {beams}, or more beams")
