@@ -75,12 +75,12 @@ def refuse_adapters(model: PreTrainedModel) -> None:
 def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
     """Return a copy of `model` with variant `post_ln` that computes the same up to rounding.
 
-    Where ω of a stack's first sublayer is not 1 (closed forms, DeepNorm), up to 5e-5 in the states.
+    Where ω of a stack's first sublayer is not 1 (closed forms, DeepNorm), the states differ by up to 5e-5.
 
     x_{i−1} = γ⊙z + β is the output of a LayerNorm, so ω_i moves into it: γ' = ω_i⊙γ, β' = ω_i⊙β, and the input columns
     of every weight that reads x_{i−1} are divided by ω_i. The first sublayer of a stack has no LayerNorm before it: its
     ω must be uniform, LN(c·x + f) = LN(x + f/c), which divides the output projection by c and changes LayerNorm's ε by
-    1/c², from where the 5e-5 come. Fold after averaging checkpoints, in float32 or wider.
+    1/c²: the source of the 5e-5. Fold after averaging checkpoints, in float32 or wider.
 
     Raises:
         FoldingError: as [`check_foldable`], for adapters, and for half precision where there is ω to fold.

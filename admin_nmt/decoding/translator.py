@@ -101,10 +101,10 @@ class Translator:
 
     Threads may share one, also through `asyncio.to_thread`, and may run `generate` or `score_pairs` on its model
     meanwhile. Their searches run side by side, which pays where each takes few cores (`torch.set_num_threads`);
-    CTranslate2 runs one batch after the other or, of a narrow model, one on each thread. Nobody may train the model
-    meanwhile, and who has `tokenizer` cut or pad at the same time takes a copy of it, for it keeps such settings. With
-    torch.distributed, only one thread of a process may translate. A pickle holds the model; that of CTranslate2 names
-    its folder and loads it again.
+    CTranslate2 runs one batch after the other or, of a narrow model, one on each thread. The model must not be trained
+    meanwhile. A tokenizer remembers truncation and padding: code that uses `tokenizer` with them at the same time needs
+    a copy of its own. With torch.distributed, only one thread of a process may translate. A pickle holds the model;
+    that of CTranslate2 names its folder and loads it again.
 
     Args:
         model: any translation model with Marian's field names in its configuration, which is put into evaluation mode,

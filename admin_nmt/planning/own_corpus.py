@@ -202,8 +202,8 @@ def check(
     single = (facts["source_words"] == 1) & (facts["target_words"] == 1)
     if all(map(has_spaces, languages)) and single.mean() > 0.9:
         raise ValueError(
-            f"{files}: {int(single.sum()):,} of {kept:,} pairs are a single word on both sides; give sentences, as a "
-            "model learns to translate sentences from nothing else"
+            f"{files}: {int(single.sum()):,} of {kept:,} pairs are a single word on both sides; give sentences: "
+            "from words alone a model does not learn to translate them"
         )
 
 

@@ -82,11 +82,11 @@ class AdminTrainer(GuardedTrainer):
 
     Raises:
         TypeError: `args` are those of another trainer.
-        ValueError: one process has several GPUs, a dataset is a stream or has no text for BLEU, there is a function
-            for metrics, which nothing would call, `label_smoothing_factor` is set beside the model's own, or
-            `master_weights` under FSDP or DeepSpeed.
-            By `train`, a sentence is longer than the model can read, a checkpoint is damaged, or stands elsewhere in
-            the epoch than its number of updates would here.
+        ValueError: one process has several GPUs; a dataset is a stream, or has no text for BLEU; a function for
+            metrics is given, which nothing would call; `label_smoothing_factor` is set beside the model's own;
+            `master_weights` is set under FSDP or DeepSpeed.
+            By `train`: a sentence is longer than the model can read; a checkpoint is damaged, or was saved at another
+            point of the epoch than its number of updates is here.
         DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
         StopRequestedError: by `train`, when it has written a checkpoint because of SIGTERM.
     """

@@ -22,7 +22,10 @@ HAS_ACTIVATION_CHECKPOINTING = hasattr(PreTrainedModel, "activation_checkpointin
 
 @dataclass
 class AdminTrainingArguments(Seq2SeqTrainingArguments):
-    """Token batches, RAdam with an inverse square root schedule, no clipping, BLEU while training.
+    """`Seq2SeqTrainingArguments` with the authors' recipe as defaults: token batches, RAdam with an inverse square root
+    schedule, no clipping; and BLEU while training.
+
+    What each field means is its `help`; `admin-nmt recipe --options` prints all of them.
 
     Raises:
         ValueError: a field has a value that makes no sense; the message names the field.

@@ -97,7 +97,7 @@ def measured(parts: dict[str, Results]) -> str:
 def warnings(parts: dict[str, Results]) -> list[str]:
     """A sentence where other work disturbed a measurement."""
     busy = [name for name, part in parts.items() if any(case["others"] > BUSY for case in part.cases.values())]
-    text = f"**Other work ran beside {', '.join(busy)}: their ratios vary more than on an idle machine.**"
+    text = f"**Other work ran during {', '.join(busy)}: ratios there vary more than on an idle machine.**"
     return [text] if busy else []
 
 
