@@ -220,7 +220,7 @@ def test_other_work_is_told(tmp_path, monkeypatch, capsys):
     assert results.cases["a"]["others"] > part_runner.BUSY
     del results.cases["a"]
     (session.folder / "training.json").unlink()
-    assert "Other work ran beside" not in machine_page(session.folder)
+    assert "Other work ran during" not in machine_page(session.folder)
     assert "No machine" not in index_page(tmp_path) and "No machine" in index_page(tmp_path / "empty")
 
 
