@@ -12,6 +12,7 @@ TOKENS = (4096, 16384, 57344)
 COMPILED = {"compiled", "compile_layers"}  # fields of a case: a compiler takes its time
 NOT_PREDICTED = COMPILED | {"cudnn", "attention", "workers", "accumulation"}
 SYSTEMS = ("post_ln", "admin", "pre_ln")  # of the grid, with their depths in the names
+LOWER_RATE = "admin-60-12-0.0003"  # its learning rate is in its name
 
 
 def all_steps() -> list[Step]:
@@ -118,8 +119,7 @@ def conformance(variant: str) -> Step:
 
 def trainings() -> Iterator[Step]:
     """The systems of the grid, the shallow ones first; a call that ends stops one at its last checkpoint."""
-    for encoder, decoder in DEPTHS:
-        for variant in SYSTEMS:
-            fields = {"system": f"{variant}-{encoder}-{decoder}"}
-            name = f"train-{fields['system']}"
-            yield Step(name, "grid_step:train_system", fields, estimate=60, limit=3600, resumes=True)
+    systems = [f"{variant}-{encoder}-{decoder}" for encoder, decoder in DEPTHS for variant in SYSTEMS]
+    for system in [*systems, LOWER_RATE]:
+        name = f"train-{system}"
+        yield Step(name, "grid_step:train_system", {"system": system}, estimate=60, limit=3600, resumes=True)
