@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from torch import nn
 from ..console.terminal import progress_bar
 from ..data.batching import generation_batches
 from ..distributed import gather_objects, rank_and_size
+from ..hardware.attention_kernels import without_cudnn_attention
 from ..modes import evaluation_mode
 
 T = TypeVar("T")
@@ -46,7 +47,8 @@ def batchwise(
     batches = [batch.tolist() for batch in generation_batches(lengths, max_tokens)[rank::size]]
     results: dict[int, T] = {}
     bar = progress_bar(total=sum(map(len, batches)), desc=desc, unit=unit, shown=progress and rank == 0)
-    with evaluation_mode(model), bar, _side_by_side(min(_threads(model), len(batches))) as each:
+    at_a_time, device = min(_threads(model), len(batches)), cast("torch.device", model.device)
+    with evaluation_mode(model), without_cudnn_attention(device), bar, _side_by_side(at_a_time) as each:
         if each is not map:  # the one that takes longest begins
             batches.sort(key=len, reverse=True)
         for batch, computed in zip(batches, each(compute, batches), strict=True):

@@ -26,6 +26,7 @@ from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams, survey
 from ..distributed import gather_objects
 from ..files import open_to_readers
+from ..hardware.attention_kernels import leave_out_cudnn_attention
 from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
@@ -33,7 +34,7 @@ from ..optimization.compilation import compiled_layers, without_compilation
 from ..optimization.master_weights import MasterWeights
 from ..profiling import MODES, needs_profiling, profile_omega, write_omega
 from ..tokenization.byte_bpe import save_tokenizers
-from .allocator import keep_freed_memory, leave_out_cudnn_attention
+from .allocator import keep_freed_memory
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,

@@ -82,3 +82,11 @@ def test_an_error_comes_through_and_frees_the_cores(tiny_model, two_threads):
     assert len(begun) < 100  # what waits is not begun
     assert torch.get_num_threads() == 2
     assert len({row[1] for row in batchwise(model, [4] * 300, where, **OPTIONS)}) <= 2
+
+
+def test_a_gpu_computes_attention_without_cudnn(tiny_model, monkeypatch):
+    """Which would build a plan for the shape of every batch."""
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    seen = batchwise(model, [4] * 12, lambda batch: [torch.backends.cuda.cudnn_sdp_enabled()] * len(batch), **OPTIONS)
+    assert torch.backends.cuda.cudnn_sdp_enabled() and seen == [False] * 12
