@@ -293,7 +293,8 @@ def export_ctranslate2(folder: Path, target: Path, quantization: str | None = No
 def _same_translations(stock: Path, converted: Path, sentences: int = 20) -> float:
     """The share of random sentences that both translate greedily into the same tokens."""
     model, generator = load_model(stock, dtype=torch.float32), torch.Generator().manual_seed(0)
-    pad, length = model.config.pad_token_id, min(12, model.config.max_position_embeddings)
+    # Of its positions a search here leaves one free.
+    pad, length = model.config.pad_token_id, min(12, model.config.max_position_embeddings - 1)
     rows = torch.randint(2, pad, (sentences, length - 1), generator=generator).tolist()
     rows = [[*row, model.config.eos_token_id] for row in rows]
     ours = generate_ids(model, rows, num_beams=1, length_penalty=1.0, max_new_tokens=length)

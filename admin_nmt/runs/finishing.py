@@ -51,9 +51,8 @@ def average_or_best(
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
         names = [*reversed(candidates)]
-        kind = (
-            names[0] if always_average else max(names, key=lambda name: selection_score(candidates[name], trainer.args))
-        )
+        better = max(names, key=lambda name: selection_score(candidates[name], trainer.args))
+        kind = names[0] if always_average else better
         if not kind.startswith("average"):
             model.load_state_dict(trained)
     for name, scores in candidates.items():
