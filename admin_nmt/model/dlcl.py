@@ -78,7 +78,8 @@ class _BufferedSum(torch.autograd.Function):
 class NoHistory(nn.Module):
     """What stacks without DLCL use: a layer reads the output of the one before."""
 
-    def new_pass(self) -> Callable[[Tensor], Tensor]:
+    # `forward`, so that the hooks run by which accelerate brings offloaded weights; likewise below.
+    def forward(self) -> Callable[[Tensor], Tensor]:
         """Return the function that maps a layer's output to the next layer's input, for one forward pass."""
         return lambda y: y
 
@@ -101,20 +102,21 @@ class TransparentAttention(NoHistory):
         """Give w the value of a new model."""
         init.constant_(self.weight, 1 / self.weight.shape[1])
 
-    def new_pass(self) -> Callable[[Tensor], Tensor]:
+    def forward(self) -> Callable[[Tensor], Tensor]:
         """Return a function that passes each output on and answers the last one with all z_j, [B, S, M, d]."""
         states: list[Tensor] = []
+        weight = self.weight
 
         def next_input(y: Tensor) -> Tensor:
             states.append(y)
-            return y if len(states) < self.weight.shape[1] else self.memories(torch.stack(states))
+            return y if len(states) < weight.shape[1] else self.memories(weight, torch.stack(states))
 
         return next_input
 
-    def memories(self, states: Tensor) -> Tensor:
-        """z [B, S, M, d] of states h [N+1, B, S, d]."""
+    def memories(self, weight: Tensor, states: Tensor) -> Tensor:
+        """z [B, S, M, d] of w [M, N+1] and states h [N+1, B, S, d]."""
         with torch.autocast(states.device.type, enabled=False):  # it would cast all states
-            return torch.einsum("ji,ibsd->bsjd", self.dropout(self.weight).softmax(1).to(states.dtype), states)
+            return torch.einsum("ji,ibsd->bsjd", self.dropout(weight).softmax(1).to(states.dtype), states)
 
 
 class OwnMemory(nn.Module):
@@ -199,7 +201,7 @@ class LayerHistory(nn.Module):
         """Apply the LayerNorm of row `row` ≥ 1; row 0, the embedding, has none."""
         return self.layer_norms[row - 1](y) if row else y
 
-    def new_pass(self) -> Callable[[Tensor], Tensor]:
+    def forward(self) -> Callable[[Tensor], Tensor]:
         """Return the function that maps y_0, y_1, … in turn to the next layer's input, for one forward pass."""
         weighted_sum = (_plain_sum if torch.compiler.is_compiling() else _sum_in_one_buffer)(self.current_weight())
         rows = iter(range(len(self.weight)))

@@ -180,7 +180,7 @@ class AdminStack(AdminPreTrainedModel):
         return (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
 
     def run_layers(self, embeddings: Tensor, positions: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        next_input = self.history.new_pass()
+        next_input = self.history()
         x = next_input(self.embed_dropout(embeddings + positions.to(embeddings.dtype)))
         for layer in self.layers:
             x = next_input(layer(x, *args, **kwargs))

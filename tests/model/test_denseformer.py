@@ -30,7 +30,7 @@ def test_equals_the_released_code(tiny_config, case):
             history.weight.data[row, columns] = torch.tensor(weights, dtype=torch.float64)
             expected[row, columns] = torch.tensor(gradients, dtype=torch.float64)
     embedding = torch.tensor(case["embedding"], dtype=torch.float64, requires_grad=True)
-    next_input = history.new_pass()
+    next_input = history()
     x = next_input(embedding)
     for layer in range(layers):
         x = next_input(torch.sin(x + layer))
@@ -94,7 +94,7 @@ def test_what_is_stored_outside_the_pattern_is_not_read(tiny_config, monkeypatch
     monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
     history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, dlcl_dilation=2, dlcl_period=2), 4)
     history.weight.data[~history.trained_entries()] = 7.0
-    next_input, outputs = history.new_pass(), torch.randn(5, 3)
+    next_input, outputs = history(), torch.randn(5, 3)
     for y in outputs:
         torch.testing.assert_close(next_input(y), y)
 

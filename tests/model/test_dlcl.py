@@ -35,7 +35,7 @@ def network(tiny_config, variant):
 
 
 def run(network: nn.ModuleDict, embedding: torch.Tensor) -> torch.Tensor:
-    next_input = network["history"].new_pass()
+    next_input = network["history"]()
     x = next_input(embedding)
     for layer in network["layers"]:
         x = next_input(layer(x).tanh())
@@ -98,7 +98,7 @@ def test_second_backward_is_refused(network):
 
 
 def test_backward_from_the_middle_of_the_stack_is_refused(network):
-    next_input = network()["history"].new_pass()
+    next_input = network()["history"]()
     loss = next_input(torch.randn(2, 3, WIDTH, dtype=torch.float64)).sum()
     with pytest.raises(RuntimeError, match="must start from the stack's output"):
         loss.backward()
@@ -141,7 +141,7 @@ def test_initial_weights(tiny_config, variant):
 def test_embedding_has_no_norm(tiny_config, variant):
     history = layer_history(tiny_config(variant=variant, dlcl_weights="ones"), 2)
     embedding = torch.randn(2, WIDTH)
-    torch.testing.assert_close(history.new_pass()(embedding), embedding)
+    torch.testing.assert_close(history()(embedding), embedding)
 
 
 # The special cases of W, Wang et al. 2019, figure 2.

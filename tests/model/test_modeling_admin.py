@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
@@ -428,3 +429,16 @@ def test_resizing_two_vocabularies_resizes_the_sources(tiny_model, tmp_path, tie
     again = AdminForConditionalGeneration.from_pretrained(tmp_path)
     assert (again.config.vocab_size, again.config.decoder_vocab_size) == (44, 50)
     torch.testing.assert_close(again(**inputs).logits, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_offloaded_weights_are_brought_to_where_they_are_needed(tiny_model, variant):
+    """As `from_pretrained(device_map="auto")` does with what a GPU does not hold."""
+    model = tiny_model(variant=variant).eval()
+    ids = torch.tensor([[5, 6, 7, 0], [9, 10, 0, model.config.pad_token_id]])
+    inputs = {"input_ids": ids, "attention_mask": ids.ne(model.config.pad_token_id).long(), "decoder_input_ids": ids}
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        cpu_offload(model, execution_device=torch.device("cpu"))
+        assert all(parameter.is_meta for parameter in model.parameters())
+        torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=0)

@@ -99,8 +99,8 @@ def test_dropout_falls_on_the_weights_before_the_softmax(tiny_config):
     """As in Lingvo's WeightedSumLayer: a weight that is dropped counts as 0 among the others divided by 1 − p."""
     sums = TransparentAttention(tiny_config(dropout=0.5, encoder_layers=7)).train()
     states = torch.eye(8)[:, None, None]  # whose sum is the vector of weights
-    found = sums.memories(states)[0, 0]
+    found = sums.memories(sums.weight, states)[0, 0]
     kept = found > 1 / 8
     assert kept.any() and not kept.all()
     torch.testing.assert_close(found, (kept * (2 / 8)).softmax(1))
-    torch.testing.assert_close(sums.eval().memories(states)[0, 0], torch.full((2, 8), 1 / 8))
+    torch.testing.assert_close(sums.eval().memories(sums.weight, states)[0, 0], torch.full((2, 8), 1 / 8))
