@@ -63,7 +63,7 @@ def diverged(
 
     Args:
         made: the update was made before its norm was known, as DeepSpeed does in the backward pass.
-        pairs: the file of the pairs that the update was made of, if there is one.
+        pairs: the file, or files, of the pairs that the update was made of, if they could be written.
     """
     checkpoints, done = complete_checkpoints(output_dir), "was made by then" if made else "was not made"
     return DivergedError(
@@ -79,14 +79,14 @@ def diverged(
 
 def write_pairs(
     batches: Sequence[Mapping[str, Tensor]], path: Path, *tokenizers: PreTrainedTokenizerBase | None
-) -> Path | None:
+) -> bool:
     """Leaves the pairs of some batches in a file, source, tab, target; as token ids where there are no tokenizers.
 
     Args:
         tokenizers: of the source and of the target.
 
     Returns:
-        The file, None where it cannot be written.
+        Whether the file could be written.
     """
     sides = ("input_ids", "attention_mask"), ("labels", None)
     columns: list[list[str]] = [[], []]
@@ -100,8 +100,8 @@ def write_pairs(
     try:
         path.write_text("".join(f"{pair[0]}\t{pair[1]}\n" for pair in zip(*columns, strict=True)), encoding="utf-8")
     except OSError:  # a full disk: the error that this is for says more
-        return None
-    return path
+        return False
+    return True
 
 
 class GuardedTrainer(ShardingTrainer):
@@ -164,9 +164,10 @@ class GuardedTrainer(ShardingTrainer):
             loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
             update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
             folder, made = Path(str(self.args.output_dir)), self.is_deepspeed_enabled
-            process = f"-process{self.args.process_index}" if self.args.world_size > 1 else ""
-            file = folder / f"diverged-update-{update}{process}.tsv"
+            # Each process writes its own pairs, while the message is the same on all of them.
+            rank, ranks = (f"-process{self.args.process_index}", "-process*") if self.args.world_size > 1 else ("", "")
+            file, files = (folder / f"diverged-update-{update}{which}.tsv" for which in (rank, ranks))
             tokenizers: Any = (self.processing_class, self.target_tokenizer)
-            pairs = write_pairs(self.update_batches, file, *tokenizers)
+            pairs = files if write_pairs(self.update_batches, file, *tokenizers) else None
             raise diverged(update, float(loss), float(norm), learning_rate, str(folder), made=made, pairs=pairs)
         self.update_loss = 0.0

@@ -124,8 +124,8 @@ def test_without_a_metric_bleu_decides_and_without_bleu_the_likelihood():
     args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
     good = {"eval_bleu": 30.0, "eval_chrf": 1.0, "eval_loss": 9.0}
     bad = {"eval_bleu": 29.0, "eval_chrf": 50.0, "eval_loss": 1.0}
-    assert finishing.merit(good, args) > finishing.merit(bad, args)
-    assert finishing.merit({"eval_loss": 1.0}, args) > finishing.merit({"eval_loss": 2.0}, args)
+    assert finishing.selection_score(good, args) > finishing.selection_score(bad, args)
+    assert finishing.selection_score({"eval_loss": 1.0}, args) > finishing.selection_score({"eval_loss": 2.0}, args)
 
 
 def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypatch, tmp_path):

@@ -498,9 +498,10 @@ def test_the_pairs_of_a_diverged_update_are_kept(new_model, arguments, tokenizer
 
 def test_pairs_without_a_tokenizer_are_kept_as_ids(tmp_path):
     batch = Seq2SeqCollator(9)([{"input_ids": [5, 0], "labels": [6, 7, 0]}, {"input_ids": [4, 3, 0], "labels": [8, 0]}])
-    file = write_pairs([batch], tmp_path / "pairs.tsv", None, None)
+    file = tmp_path / "pairs.tsv"
+    assert write_pairs([batch], file, None, None)
     assert file.read_text() == "5 0\t6 7 0\n4 3 0\t8 0\n"
-    assert write_pairs([batch], tmp_path / "absent" / "pairs.tsv", None, None) is None
+    assert not write_pairs([batch], tmp_path / "absent" / "pairs.tsv", None, None)
 
 
 def test_a_checkpoint_that_was_cut_off_is_not_the_last_good_one(tmp_path):

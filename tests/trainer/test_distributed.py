@@ -91,6 +91,7 @@ def test_all_processes_stop_when_one_diverges(ranks):
     first, second = (found["divergence"] for found in ranks)
     assert first == second
     assert first.startswith("training diverged at update 4: loss nan, gradient norm nan")
+    assert "diverged-update-4-process*.tsv." in first
 
 
 def test_all_processes_stop_after_the_update_that_follows_the_signal(ranks):
