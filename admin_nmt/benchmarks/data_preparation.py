@@ -27,10 +27,10 @@ from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..data.tokenizing import pair_lengths
 from ..distributed import start_processes
+from ..hardware.peak_memory import peak_memory
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import load_recipe
-from ..runs.results import peak_memory
 from .preparation_meter import Meter
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started

@@ -3,8 +3,6 @@
 import json
 import platform
 import subprocess
-import sys
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,11 @@ from ..folding import omega_by_sublayer
 from ..hardware.cpu_features import cpu_name
 from ..profiling import omega_origin
 from ..schema.messages import sentence
+from ..trainer.callbacks import PeakMemory, callback_of
 from ..trainer.divergence import DivergedError
 from ..trainer.fsdp import gather_shards
 from .preparation import Prepared
 from .recipe import Recipe
-
-with suppress(ImportError):  # Windows has none
-    import resource
 
 FILE = "results.json"
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sacrebleu", "admin_nmt")
@@ -110,7 +106,8 @@ def omega_facts(model: AdminForConditionalGeneration) -> dict[str, Any] | None:
 
 
 def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
-    """Settings and effort; the minutes are those of all legs of a run that was resumed, without its evaluations."""
+    """Settings and effort; minutes and memory are those of all legs of a run that was resumed, the minutes without
+    its evaluations."""
     args, history = trainer.args, trainer.state.log_history
     logged = [row for row in history if "target_tokens" in row]
     tokens = sum(row["target_tokens"] for row in logged)
@@ -122,7 +119,7 @@ def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
         "evaluation_minutes": sum(row.get("eval_runtime", 0.0) for row in history) / 60,
         "target_tokens": int(tokens),
         "tokens_per_second": tokens / seconds if seconds else None,
-        "peak_memory_gb": peak_memory(trainer.args.device) / 1e9,
+        "peak_memory_gb": callback_of(trainer, PeakMemory).bytes() / 1e9,
         "processes": args.world_size,
         "threads": torch.get_num_threads(),
         "device": device_name(trainer.args.device),
@@ -130,15 +127,6 @@ def training_facts(trainer: AdminTrainer) -> dict[str, Any]:
         "attention": trainer.model.config._attn_implementation,
         "activation_checkpointing": bool(args.activation_checkpointing),
     }
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes: of the GPU's tensors, or of the whole process on a CPU; 0 where the system does not tell (Windows)."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def reference_name(number: int) -> str:

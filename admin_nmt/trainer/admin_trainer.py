@@ -51,10 +51,12 @@ from .callbacks import (
     MicroBatch,
     ModelFiles,
     NormAfterUpdate,
+    PeakMemory,
     PrecisionRecord,
     SamplerEpoch,
     StopRequest,
     TokenMeter,
+    callback_of,
     draft_card,
     mean_training_loss,
 )
@@ -129,7 +131,7 @@ class AdminTrainer(GuardedTrainer):
         self.stop_request = StopRequest()
         for callback in (
             self.sampler_epoch, ModelFiles(self), NormAfterUpdate(self), self.stop_request, LogBeforeSaving(),
-            BestInFolder(), IntervalsAsSet(), PrecisionRecord(),
+            BestInFolder(), IntervalsAsSet(), PrecisionRecord(), PeakMemory(),
         ):  # fmt: skip
             self.add_callback(callback)
         self.choose_attention()
@@ -181,8 +183,7 @@ class AdminTrainer(GuardedTrainer):
     @property
     def precisions(self) -> list[str]:
         """In which the products of this run were computed so far: one, but after a resume on another machine."""
-        records = (c for c in self.callback_handler.callbacks if isinstance(c, PrecisionRecord))
-        return next(records).legs
+        return callback_of(self, PrecisionRecord).legs
 
     def start_anew(self) -> None:
         """Forgets what was counted in an earlier training of this trainer."""

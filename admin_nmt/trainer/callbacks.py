@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -23,11 +23,13 @@ from transformers.utils import logging
 
 from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..folding import omega_by_sublayer
+from ..hardware.peak_memory import peak_memory
 from ..tokenization.byte_bpe import save_tokenizers
 from .arguments import AdminTrainingArguments, precision
 from .fsdp import gather_shards
 
 logger = logging.get_logger(__name__)
+Kind = TypeVar("Kind", bound=TrainerCallback)
 USE = """
 ## Use
 
@@ -284,6 +286,38 @@ class PrecisionRecord(TrainerCallback, ExportableState):
             )
         if self.legs[-1:] != [now]:
             self.legs.append(now)
+
+
+class PeakMemory(TrainerCallback, ExportableState):
+    """Keeps in the checkpoints the most memory that a run has taken so far.
+
+    Args:
+        earlier: bytes, of the processes that took the run so far.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, earlier: int = 0) -> None:
+        self.earlier = earlier
+
+    def bytes(self) -> int:
+        """Of the GPU's tensors, or of the process on a CPU."""
+        return max(self.earlier, peak_memory(self.device))
+
+    def state(self) -> dict:
+        return {"args": {"earlier": self.bytes()}, "attributes": {}}
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.device = args.device
+        if not state.global_step:
+            self.earlier = 0
+
+
+def callback_of(trainer: Trainer, kind: type[Kind]) -> Kind:
+    """The callback of this class that the trainer has; a resumed training replaces those that checkpoints keep."""
+    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
 
 
 def mean_training_loss(history: Iterable[Mapping[str, float]]) -> float | None:

@@ -15,6 +15,7 @@ from admin_nmt.hardware import precision as rule
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.adversarial import AdversarialTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments, computes_in_bfloat16
+from admin_nmt.trainer.callbacks import PeakMemory, callback_of
 from admin_nmt.trainer.memory_prediction import BatchShape, predict_memory
 
 WIDE = {"d_model": 128, "omega_rule": "log_n", "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
@@ -219,3 +220,17 @@ def test_memory_is_predicted_in_the_precision_of_the_training(tiny_config, argum
     assert wanted[None] == wanted[True] != wanted[False]
     fast(False)
     assert predict_memory(config, arguments(), shape, "eager") == wanted[False]
+
+
+def test_the_memory_of_a_run_is_that_of_all_its_legs(trainer, fast, monkeypatch):
+    used = iter([7, 7, 3, 3, 3, 3, 3, 3, 3])
+    monkeypatch.setattr("admin_nmt.trainer.callbacks.peak_memory", lambda device: next(used))
+    saved = {"save_strategy": "steps", "save_steps": 2}
+    first = trainer(StopAfter(2), **saved)
+    first.train()
+    resumed = trainer(**saved)
+    resumed.train(resume_from_checkpoint=True)
+    assert callback_of(resumed, PeakMemory).bytes() == 7
+    anew = trainer(folder="anew")
+    anew.train()
+    assert callback_of(anew, PeakMemory).bytes() == 3
