@@ -1,10 +1,11 @@
 """The most memory that this process has used."""
 
 import sys
+from contextlib import suppress
 
 import torch
 
-if sys.platform != "win32":
+with suppress(ImportError):  # Windows has none
     import resource
 
 
