@@ -96,7 +96,11 @@ def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTra
         )
     last = min(config.vocab_size, config.decoder_vocab_size) - 1
     if config.pad_token_id != last or config.decoder_start_token_id != config.pad_token_id:
-        raise ExportError("pad_token_id: stock tools need <pad> to be the last id and to start the decoder")
+        raise ExportError(
+            f"pad_token_id: is {config.pad_token_id}; stock tools need <pad> to be the last id, here {last}, and to "
+            "start the decoder; of a model whose vocabulary was extended, share the folder itself, to be loaded with "
+            "trust_remote_code=True"
+        )
     if config.vocab_size != config.decoder_vocab_size and Version(transformers.__version__) < Version(TWO_SIZES):
         raise ExportError(
             f"decoder_vocab_size: stock `generate` searches with beams in vocabularies of two sizes from transformers "

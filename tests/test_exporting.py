@@ -177,6 +177,15 @@ def test_refused_with_a_reason(tiny_model, tokenizer, tmp_path, fields, message)
     assert not list(tmp_path.iterdir())
 
 
+def test_a_vocabulary_that_was_extended(tiny_model, tmp_path):
+    tokenizer = toy_tokenizer()
+    model, pad = tiny_model(vocab_size=len(tokenizer)), tokenizer.pad_token_id
+    model.resize_token_embeddings(len(tokenizer) + tokenizer.add_tokens(["<term>"]))
+    message = f"pad_token_id: is {pad}; stock tools need <pad> to be the last id, here {pad + 1}, .*the folder itself"
+    with pytest.raises(ExportError, match=message):
+        export_standard(model, tokenizer, tmp_path / "stock")
+
+
 def test_pegasus_has_one_vocabulary(model, tokenizer, tmp_path):
     with pytest.raises(ExportError, match="one vocabulary"):
         export_standard(model(variant="pre_ln", **TWO_VOCABULARIES), tokenizer, tmp_path / "stock", tokenizer)

@@ -113,14 +113,12 @@ def check_positive(value: float) -> float:
 
 def check_device(name: str | None) -> None:
     """Refuse a device that is not there; commands call it when they run, since only torch knows."""
-    import torch
+    from ..hardware.devices import checked_device
 
-    if name is None:
-        return
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise typer.BadParameter(f"there is no device {name!r} here", param_hint="'--device'") from error
+        checked_device(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--device'") from error
 
 
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]

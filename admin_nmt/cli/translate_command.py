@@ -166,6 +166,10 @@ def translate(
         from ..folders.model_folder import beam_size, local_folder
 
     drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
+    if sampling and num_beams is not None:
+        raise typer.BadParameter("--num-beams belongs to a search; leave it out, or --sampling")
+    if source_language is not None and not split_sentences:
+        raise typer.BadParameter("--source-language goes with --split-sentences; add that, or leave it out")
     writing = _writing(form, nbest, alignment, alignment_layer, target_prefix, prefixed_input)
     if split_sentences and writing != LineTranslator():
         raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")

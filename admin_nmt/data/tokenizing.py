@@ -68,8 +68,14 @@ def tokenize(
         The columns of `TOKENIZED`: token ids, their lengths with `</s>`, and the text; without text those of `IDS`.
 
     Raises:
-        ValueError: a tokenizer does not end its sentences, the tag is no token of its vocabulary, or no pair is left.
+        ValueError: a column is missing, a tokenizer does not end its sentences, the tag is no token of its vocabulary,
+            or no pair is left.
     """
+    if missing := set(PAIR) - set(dataset.column_names):
+        raise ValueError(
+            f"the dataset has no column {' or '.join(sorted(missing))}, but {', '.join(dataset.column_names)}; rename "
+            "them with rename_columns"
+        )
     tokenizers = (source_tokenizer, target_tokenizer)
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         if tokenizer("")["input_ids"] != [tokenizer.eos_token_id]:

@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
+from ..hardware.devices import checked_device
 from ..search.beam_search import ScoredIds
 from ..search.constraints import ForbiddenTexts
 from ..search.decoding_precision import set_precision
@@ -130,6 +131,10 @@ class Translator:
         max_tokens: int = 4096,
         **options: Any,
     ) -> None:
+        if tokenizer is None:
+            raise TypeError("tokenizer: is None; give the one that belongs to the model")
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}; give 1 or more")
         self.model = model
         self.search_ids: Callable[..., list[list[ScoredIds]]] = (
             model.search_ids if isinstance(model, CTranslate2Model) else partial(search_ids, model.eval())
@@ -173,8 +178,8 @@ class Translator:
             kwargs: arguments of the constructor.
 
         Raises:
-            ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it; or
-                the models of an ensemble have other vocabularies.
+            ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it; the
+                device is not there; or the models of an ensemble have other vocabularies.
             ImportError: the backend is not installed.
         """
         several = [path_or_repo] if isinstance(path_or_repo, str | Path) else path_or_repo
@@ -376,5 +381,6 @@ def _load(
         raise ValueError(
             "compute_type: belongs to the backend 'ctranslate2'; torch computes in the type of the weights"
         )
+    place = checked_device(device)
     model = load_model(folder, **({"attn_implementation": attn_implementation} if attn_implementation else {}))
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return model.to(place)

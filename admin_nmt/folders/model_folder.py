@@ -117,6 +117,11 @@ def read_config(folder: Path) -> PreTrainedConfig:
     path = folder / "config.json"
     if (folder / "adapter_config.json").exists():
         raise ValueError(f"{folder}: holds an adapter of PEFT; merge it into its model with PEFT, and give that folder")
+    if (folder / "model.bin").exists():
+        raise ValueError(
+            f"{folder}: was written for CTranslate2 alone, to be run by ctranslate2.Translator; name the model it was "
+            "made of, and choose the backend 'ctranslate2'"
+        )
     if not path.is_file():
         raise ValueError(f"{folder}: has no config.json, so it is no model; name the folder that holds one")
     try:

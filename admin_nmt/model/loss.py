@@ -146,6 +146,8 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple:
+        if torch.is_grad_enabled():  # create_graph: the gradients are constants here, second ones would be wrong
+            raise RuntimeError("in training mode the loss has no second derivatives; compute it in evaluation mode")
         if ctx.gradients is None:
             raise RuntimeError("the loss was differentiated before; run the forward pass again")
         grad_hidden, grad_weight, dtype = ctx.gradients

@@ -25,34 +25,14 @@ from ..schema.messages import FieldError
 from ..schema.sections import Section, as_given, checked, one_or_several, section_of
 from ..schema.yaml_files import load_yaml, parse_overrides, set_field
 from ..tokenization.byte_bpe import SMALLEST_VOCABULARY
-from ..trainer.arguments import AdminTrainingArguments
+from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
 
 _Cleaning: Any = section_of(CleaningOptions)
 _Corpus: Any = section_of(load_parallel, only=CORPUS_FIELDS)
 _TrainingCorpus: Any = section_of(load_parallel, Treatment, only=(*CORPUS_FIELDS, *TREATMENT_FIELDS))
 # Of what every configuration of transformers has, dtype alone makes sense here; ω is measured by the run itself.
 _Model: Any = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
-BUDGET = "batches are made by training.max_tokens"
-WITHOUT_EFFECT = {
-    "per_device_train_batch_size": BUDGET,
-    "per_device_eval_batch_size": BUDGET,
-    "auto_find_batch_size": BUDGET,
-    "optim": "set training.optimizer",
-    "label_smoothing_factor": "set model.label_smoothing",
-    "predict_with_generate": "set training.eval_bleu",
-    "generation_max_length": "the length of a translation is limited by that of its source",
-    "generation_config": "set training.generation_num_beams and training.generation_length_penalty",
-    **dict.fromkeys(("optim_args", "optim_target_modules"), "set training.optimizer"),
-    **dict.fromkeys(
-        ("bf16_full_eval", "fp16_full_eval"), "evaluations are in float32 on a CPU, in training's precision on a GPU"
-    ),
-    **dict.fromkeys(("dataloader_drop_last", "train_sampling_strategy"), BUDGET),
-    **dict.fromkeys(
-        ("eval_accumulation_steps", "prediction_loss_only", "batch_eval_metrics", "include_for_metrics"),
-        "evaluations report their scores alone",
-    ),
-}
-"""Arguments of other trainers that this one does not look at."""
+WITHOUT_EFFECT = ARGUMENTS_WITHOUT_EFFECT | {"label_smoothing_factor": "set model.label_smoothing"}
 ONE_WIDTH = {
     f"{stack}_{width}": f"both stacks have one width, as in the stock classes: set model.d_model and {stack}_ffn_dim"
     for stack in ("encoder", "decoder")

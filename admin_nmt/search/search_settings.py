@@ -76,7 +76,9 @@ def generation_config(
     if not math.isfinite(1.0 if length_penalty is None else length_penalty):
         raise ValueError(f"length_penalty is {length_penalty}; give a finite number")
     config.length_penalty = length_penalty
-    beams = config.num_beams or 1
+    beams = 1 if config.num_beams is None else config.num_beams
+    if beams < 1:
+        raise ValueError(f"num_beams is {beams}; give 1 or more")
     if nbest < 1 or nbest > beams:
         raise ValueError(f"nbest is {nbest}, but num_beams is {beams}; give 1 to {beams}, or more beams")
     config.num_return_sequences = nbest

@@ -111,7 +111,7 @@ class AdminTrainer(GuardedTrainer):
         **kwargs: Any,
     ) -> None:
         refuse_streams(**{name: kwargs.get(name) for name in ("train_dataset", "eval_dataset")})
-        args = checked_arguments(args, **kwargs)
+        args = checked_arguments(args, processing_class=processing_class, **kwargs)
         super().__init__(model, args, processing_class=processing_class, **kwargs)
         loss, collator = self.loss_and_collator()  # of self.model, which `model_init` may have made
         self.compute_loss_func = kwargs.get("compute_loss_func") or loss
@@ -154,7 +154,7 @@ class AdminTrainer(GuardedTrainer):
                 f"label_smoothing_factor is {smoothing}, but the model smooths its own loss; "
                 "set label_smoothing in the model's configuration"
             )
-        return None, Seq2SeqCollator(config.pad_token_id)
+        return None, Seq2SeqCollator(config.pad_token_id, self.compute_loss_func and config.decoder_start_token_id)
 
     def choose_attention(self) -> None:
         """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""

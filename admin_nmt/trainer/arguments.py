@@ -1,10 +1,11 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import torch
+from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
@@ -16,6 +17,26 @@ from ..optimization.master_weights import MOST_ACCUMULATED
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
+BUDGET = "batches are made by max_tokens"
+ARGUMENTS_WITHOUT_EFFECT = {
+    "per_device_train_batch_size": BUDGET,
+    "per_device_eval_batch_size": BUDGET,
+    "auto_find_batch_size": BUDGET,
+    "optim": "set optimizer",
+    "predict_with_generate": "set eval_bleu",
+    "generation_max_length": "the length of a translation is limited by that of its source",
+    "generation_config": "set generation_num_beams and generation_length_penalty",
+    **dict.fromkeys(("optim_args", "optim_target_modules"), "set optimizer"),
+    **dict.fromkeys(
+        ("bf16_full_eval", "fp16_full_eval"), "evaluations are in float32 on a CPU, in training's precision on a GPU"
+    ),
+    **dict.fromkeys(("dataloader_drop_last", "train_sampling_strategy"), BUDGET),
+    **dict.fromkeys(
+        ("eval_accumulation_steps", "prediction_loss_only", "batch_eval_metrics", "include_for_metrics"),
+        "evaluations report their scores alone",
+    ),
+}
+"""Arguments of other trainers that this one does not look at, and what to do instead."""
 # Before transformers 5.23 it was called gradient checkpointing, in models and in arguments.
 HAS_ACTIVATION_CHECKPOINTING = hasattr(PreTrainedModel, "activation_checkpointing_enable")
 
@@ -242,27 +263,48 @@ def checked_arguments(args: AdminTrainingArguments | None, **others: Any) -> Adm
     """The arguments of a trainer, or the default ones, if what the trainer is given besides goes with them.
 
     Raises:
-        TypeError: they are another trainer's.
-        ValueError: a function that nothing calls is given, or an evaluation set has no text for BLEU.
+        TypeError: they are another trainer's, or a dataset is not one of `datasets`.
+        ValueError: an argument or a function is given that nothing looks at; a training set is empty; evaluations
+            cannot have BLEU, for want of text or of a tokenizer.
     """
     args = AdminTrainingArguments() if args is None else args
     if not isinstance(args, AdminTrainingArguments):
         raise TypeError(f"args: is a {type(args).__name__}; give AdminTrainingArguments, which takes the same fields")
+    for known in fields(args):
+        if known.name in ARGUMENTS_WITHOUT_EFFECT and getattr(args, known.name) != default_of(known):
+            raise ValueError(f"{known.name} has no effect; {ARGUMENTS_WITHOUT_EFFECT[known.name]}")
     for name in ("compute_metrics", "preprocess_logits_for_metrics"):
         if others.get(name) is not None:
             raise ValueError(
                 f"{name}: would not be called, as evaluations report NLL, BLEU and chrF; leave it out, and compute "
                 "other scores from what `predict` returns"
             )
-    if args.eval_bleu and args.eval_strategy != "no":
-        evaluated = others.get("eval_dataset")
-        for dataset in evaluated.values() if isinstance(evaluated, dict) else [evaluated]:
-            if "target" not in (getattr(dataset, "column_names", None) or ["target"]):
+    trained, evaluated = others.get("train_dataset"), others.get("eval_dataset")
+    evaluations = [*evaluated.values()] if isinstance(evaluated, dict) else [evaluated]
+    for name, several in {"train_dataset": [trained], "eval_dataset": evaluations}.items():
+        for dataset in several:
+            if not isinstance(dataset, Dataset | None):
+                raise TypeError(
+                    f"{name}: is a {type(dataset).__name__}; give a datasets.Dataset, as `tokenize` of "
+                    "admin_nmt.data.tokenizing makes it of pairs"
+                )
+    if trained is not None and not len(trained):
+        raise ValueError("train_dataset: holds no pair")
+    if args.eval_bleu and args.eval_strategy != "no" and evaluated is not None:
+        if others.get("processing_class") is None:
+            raise ValueError("processing_class: is missing; BLEU needs a tokenizer, or set eval_bleu to False")
+        for dataset in evaluations:
+            if dataset is not None and "target" not in dataset.column_names:
                 raise ValueError(
                     "eval_dataset: has no column target, the reference text that BLEU needs; tokenize it with "
                     "keep_text=True, or set eval_bleu to False"
                 )
     return args
+
+
+def default_of(known: Field) -> Any:
+    """The default value of a field of a dataclass."""
+    return known.default if known.default_factory is MISSING else known.default_factory()
 
 
 def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:

@@ -86,6 +86,8 @@ def test_wrong_options_are_told():
     assert "--processes 1: --device names 2; give as many" in told(
         "model", "--device", "cpu,cpu", "--processes", 1, code=2
     )
+    assert "--source-language goes with --split-sentences" in told("model", "--source-language", "de", code=2)
+    assert "--num-beams belongs to a search" in told("model", "--sampling", "--num-beams", 4, code=2)
     assert "did you mean de?" in told("model", "--source-language", "german", code=2)
     assert "gives one translation a line" in told("model", "--split-sentences", "--nbest", 2, code=2)
 

@@ -198,6 +198,12 @@ def test_tokenised_columns(tmp_path):
             assert tokenizer.decode(row[ids], skip_special_tokens=True) == text
 
 
+def test_columns_of_other_names_are_told():
+    pairs = Dataset.from_dict({"en": ["a"], "target": ["b"]})
+    with pytest.raises(ValueError, match="no column source, but en, target; rename them with rename_columns"):
+        tokenize(pairs, byte_tokenizer(), byte_tokenizer())
+
+
 def test_max_length_drops_whole_pairs_and_counts_eos(tmp_path):
     tokenizer = byte_tokenizer()
     pairs = Dataset.from_dict({"source": ["abc", "abcd", "a", "b"], "target": ["a", "b", "abc", "abcd"]})

@@ -249,6 +249,13 @@ def test_an_exported_folder_runs_without_this_package(trained, tokenizer, stock,
     assert all(equal) if quantization is None else sum(equal) > 0.7 * len(TEXTS)
 
 
+def test_an_export_is_no_model_for_torch(stock, tmp_path):
+    export_ctranslate2(stock, tmp_path / "out")
+    for backend in ("torch", "ctranslate2"):
+        with pytest.raises(ValueError, match=r"out: was written for CTranslate2 alone, .*backend 'ctranslate2'"):
+            Translator.from_pretrained(tmp_path / "out", backend=backend)
+
+
 def test_an_export_that_translates_otherwise_leaves_nothing(stock, tmp_path, monkeypatch):
     monkeypatch.setattr(ctranslate2_backend, "_same_translations", lambda *_: 0.95)
     with pytest.raises(ExportError, match="CTranslate2 translates 5% of random sentences unlike the stock model"):

@@ -86,6 +86,12 @@ def test_what_is_no_list_of_sentences_is_refused(folder, sentences, kind, messag
         Translator.from_pretrained(folder).translate(sentences)
 
 
+@pytest.mark.parametrize("device", ["abc", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(folder, device):
+    with pytest.raises(ValueError, match=f"there is no device '{device}' here"):
+        Translator.from_pretrained(folder, device=device)
+
+
 def test_what_generate_has_no_setting_for_is_refused(folder, shared_translator):
     """At once, and at a call."""
     with pytest.raises(ValueError, match=r"num_beam: is no setting of generate; did you mean num_beams\?"):
@@ -171,6 +177,14 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
     save_tokenizers(folder, toy_tokenizer(vocab_size=280))
     with pytest.raises(ValueError, match="vocab_size is 300, but its source tokenizer has 280"):
         Translator.from_pretrained(folder)
+
+
+def test_no_tokenizer_and_no_tokens_are_refused(folder, tiny_model, tokenizer):
+    model = tiny_model(vocab_size=len(tokenizer))
+    with pytest.raises(TypeError, match="tokenizer: is None; give the one that belongs to the model"):
+        Translator(model, None)
+    with pytest.raises(ValueError, match="max_tokens is 0; give 1 or more"):
+        Translator.from_pretrained(folder, max_tokens=0)
 
 
 def test_a_single_string_is_refused(folder):

@@ -173,3 +173,11 @@ def test_logits_never_exist_as_a_whole(monkeypatch):
         plain(hidden, weight, targets, 0.1, None)
     assert chunked.elements == 16 * len(weight)
     assert whole.elements == len(hidden) * len(weight)
+
+
+def test_second_derivatives_are_refused_where_the_first_are_constants():
+    """They would be wrong without a word."""
+    hidden, weight = torch.randn(3, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+    loss, _ = chunked_label_smoothed_nll(hidden, weight, torch.tensor([1, 2, 3]), 0.1, None)
+    with pytest.raises(RuntimeError, match="no second derivatives; compute it in evaluation mode"):
+        torch.autograd.grad(loss, hidden, create_graph=True)

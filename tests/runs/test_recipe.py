@@ -178,14 +178,14 @@ WRONG = [
     (
         "training.per_device_train_batch_size",
         16,
-        "training.per_device_train_batch_size has no effect; batches are made by training.max_tokens",
+        "training.per_device_train_batch_size has no effect; batches are made by max_tokens",
     ),
     (
         "training.bf16_full_eval",
         True,
         "training.bf16_full_eval has no effect; evaluations are in float32 on a CPU, in training's precision on a GPU",
     ),
-    ("training.optim_args", "x", "training.optim_args has no effect; set training.optimizer"),
+    ("training.optim_args", "x", "training.optim_args has no effect; set optimizer"),
     ("tokenizer.vocab_size", 10, "tokenizer.vocab_size holds 10 where a number from 259 on belongs"),
     ("evaluation.average_last", "x", "evaluation.average_last holds 'x' where a whole number belongs"),
     ("evaluation.length_penalty", math.inf, "evaluation.length_penalty holds inf where a finite number belongs"),

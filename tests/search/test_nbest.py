@@ -98,3 +98,9 @@ def test_fewer_where_the_vocabulary_has_no_more(tiny_model, sources):
 def test_more_than_the_beam_has_is_refused(tiny_model, sources, nbest):
     with pytest.raises(ValueError, match=f"nbest is {nbest}, but num_beams is 2; give 1 to 2, or more beams"):
         search_ids(tiny_model(vocab_size=VOCABULARY), sources, nbest=nbest, num_beams=2)
+
+
+@pytest.mark.parametrize("num_beams", [0, -1])
+def test_no_beams(tiny_model, sources, num_beams):
+    with pytest.raises(ValueError, match=f"num_beams is {num_beams}; give 1 or more"):
+        search_ids(tiny_model(vocab_size=VOCABULARY), sources, num_beams=num_beams)
