@@ -420,6 +420,12 @@ def test_wrong_names_are_refused(stock):
         Translator.from_pretrained(stock, compute_type="int8")
 
 
+@pytest.mark.parametrize("device", ["abc", "cuda:99", "meta"])
+def test_a_device_that_is_not_there_is_refused(stock, device):
+    with pytest.raises(ValueError, match=f"there is no device '{device}' here"):
+        Translator.from_pretrained(stock, backend="ctranslate2", device=device)
+
+
 def test_a_missing_package_is_one_sentence(stock, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ImportError, match=r"pip install ctranslate2"):
