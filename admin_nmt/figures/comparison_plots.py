@@ -10,7 +10,7 @@ from matplotlib import rc_context
 
 from ..metrics.comparison import Buckets, Comparison
 from ..metrics.significance import Difference
-from .curves import COLOURS, MARKERS, STYLES, literal, save
+from .curves import COLOURS, MARKERS, literal, save
 
 WIDTH = 7.5  # inches
 LEAST = 10  # words or sentences of a bucket that is drawn
@@ -85,23 +85,26 @@ def plot_matrix(names: Sequence[str], matrix: Mapping[tuple[str, str], Differenc
 
 
 def plot_buckets(buckets: Buckets, xlabel: str, ylabel: str, path: Path) -> None:
-    """A measure of every system over buckets, without those that hold too little to draw a line through."""
+    """A measure of every system over buckets, without those that hold too little to say anything.
+
+    The marks of a bucket stand beside each other, so that equal systems do not hide each other. No lines join them:
+    where a measure rises steeply, the line of a system whose marks stand further right would run below the others.
+    """
     least = max(1, min(LEAST, max(buckets.counts)))
     kept = [index for index, count in enumerate(buckets.counts) if count >= least]
     systems = len(buckets.values)
     rows = ceil(systems / max(1, min(4, 88 // (max(map(len, buckets.values)) + 8))))  # of the legend, by its letters
     figure, axes = plt.subplots(figsize=(WIDTH, 3.8 + 0.2 * rows), layout="constrained")
     for number, (name, values) in enumerate(buckets.values.items()):
-        offset = 0.3 * ((number + 0.5) / systems - 0.5)  # so that equal systems do not hide each other
+        offset = 0.5 * ((number + 0.5) / systems - 0.5)
         axes.plot(
             [place + offset for place in range(len(kept))],
             [float(values[index] or 0) for index in kept],
             label=literal(name),
             color=COLOURS[number % len(COLOURS)],
-            linestyle=STYLES[number % len(STYLES)],
+            linestyle="none",
             marker=MARKERS[number % len(MARKERS)],
-            linewidth=1.4,
-            markersize=6,
+            markersize=7,
         )
     axes.set_xticks(range(len(kept)), [f"{buckets.labels[i]}\n({buckets.counts[i]:,})" for i in kept])
     axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))

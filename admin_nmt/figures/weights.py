@@ -134,7 +134,8 @@ def plot_mean_omega(omega: Mapping[str, Any], path: Path) -> None:
         axes.plot(
             range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
         )
-    axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, None))
+    highest = max(*omega["encoder"], *omega["decoder"])
+    axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, 1.1 * highest))
     axes.set_ylabel("mean ω", rotation=0, ha="right", va="center")  # turned it reads as ε
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

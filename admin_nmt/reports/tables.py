@@ -59,7 +59,7 @@ def spread(values: Iterable[float | None], digits: int = 2) -> str:
     present = [value for value in values if value is not None]
     if not present:
         return "–"
-    deviation = f" ± {stdev(present):.{digits}f}" if len(present) > 1 else ""
+    deviation = f" ± {stdev(present):,.{digits}f}" if len(present) > 1 else ""
     return f"{mean(present):,.{digits}f}{deviation}"
 
 
