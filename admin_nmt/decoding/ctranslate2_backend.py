@@ -40,6 +40,7 @@ from ..folders.model_folder import (
     load_model,
     read_config,
 )
+from ..hardware.devices import cpu_or_gpu
 from ..search.beam_search import ScoredIds, check_finite
 from ..search.generation import generate_ids
 from ..search.search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
@@ -81,7 +82,7 @@ class CTranslate2Model:
         self.folder, self.compute_type = folder, compute_type
         self.config = read_config(folder)
         self.generation_config = generation_defaults(folder, self.config)
-        self.device = _checked_device(device, ctranslate2.get_cuda_device_count())
+        self.device = cpu_or_gpu(device, ctranslate2.get_cuda_device_count())
         known = {"auto", "default", *ctranslate2.get_supported_compute_types(self.device.type)}
         if compute_type not in known:
             raise ValueError(
@@ -193,17 +194,6 @@ class CTranslate2Model:
         """The first `kept` tokens of a hypothesis, whose `score` is over all of them."""
         ids = [self.ids[token] for token in tokens[:kept]]
         return ScoredIds(ids, score, score * len(tokens) ** settings.length_penalty)
-
-
-def _checked_device(named: str | torch.device | None, gpus: int) -> torch.device:
-    """As [`checked_device`], of the `gpus` that CTranslate2 sees, whether or not torch sees them."""
-    try:
-        device = torch.device(named or ("cuda" if gpus else "cpu"))
-    except RuntimeError as error:
-        raise ValueError(f"there is no device '{named}' here") from error
-    if device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < gpus):
-        return device
-    raise ValueError(f"there is no device '{named}' here that CTranslate2 can use")
 
 
 def thread_layout(d_model: int, device: str, threads: int) -> tuple[int, int]:

@@ -87,8 +87,7 @@ def test_the_command_writes_what_the_library_gives(model):
 
 def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monkeypatch):
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(5)))
-    lists = [model, "--input", tmp_path / "in", "--chunk", 2, "--nbest", 3, "--output"]
-    command = ["--num-beams", 3, *lists]
+    command = [model, "--input", tmp_path / "in", "--chunk", 2, "--nbest", 3, "--output"]
     invoke(*command, tmp_path / "straight")
     translations, calls = Translator.translations, []
 
@@ -101,12 +100,8 @@ def test_a_file_of_lists_goes_on_behind_the_finished_lists(model, tmp_path, monk
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translations", interrupted)
         invoke(*command, tmp_path / "out", code=130)
-    for start, option, name in (
-        (command, "--alignment", "align"),
-        (lists, "--sampling", "num_beams 3"),
-        (command, "--nbest=2", "nbest"),
-    ):
-        assert f"out.partial was made with {name}" in invoke(*start, tmp_path / "out", option, code=1).stderr
+    for option, name in (("--alignment", "align"), ("--sampling", "sampling"), ("--nbest=2", "nbest")):
+        assert f"out.partial was made with {name}" in invoke(*command, tmp_path / "out", option, code=1).stderr
     assert "after the 2 finished lines" in invoke(*command, tmp_path / "out").stderr
     assert (tmp_path / "out").read_text() == (tmp_path / "straight").read_text()
     assert (tmp_path / "out").read_text().startswith("0 ||| ")
