@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 from .registration import register_auto_classes
 
 if TYPE_CHECKING:
-    from .conversion import convert_fairseq
     from .decoding.translator import Translator
-    from .exporting import export_standard, standard_model
-    from .folding import fold_omega
     from .model.configuration_admin import AdminConfig
     from .model.modeling_admin import AdminForConditionalGeneration, AdminModel
-    from .profiling import profile_omega
     from .trainer.admin_trainer import AdminTrainer
     from .trainer.arguments import AdminTrainingArguments
+    from .weights.exporting import export_standard, standard_model
+    from .weights.fairseq_weights import convert_fairseq
+    from .weights.folding import fold_omega
+    from .weights.profiling import profile_omega
 
 __all__ = [
     "AdminConfig",
@@ -38,11 +38,11 @@ _MODULES = {
     "AdminTrainer": "trainer.admin_trainer",
     "AdminTrainingArguments": "trainer.arguments",
     "Translator": "decoding.translator",
-    "convert_fairseq": "conversion",
-    "export_standard": "exporting",
-    "fold_omega": "folding",
-    "profile_omega": "profiling",
-    "standard_model": "exporting",
+    "convert_fairseq": "weights.fairseq_weights",
+    "export_standard": "weights.exporting",
+    "fold_omega": "weights.folding",
+    "profile_omega": "weights.profiling",
+    "standard_model": "weights.exporting",
 }
 
 

@@ -52,8 +52,8 @@ def _register_models(auto: Any) -> None:
 
 
 def _register_tokenizer(auto: Any) -> None:
+    from .data.tokenization.fairseq_tokenizer import FairseqTokenizer
     from .model.configuration_admin import AdminConfig
-    from .tokenization.fairseq_tokenizer import FairseqTokenizer
 
     # Models trained here name the stock class in their tokenizer_config.json; those of fairseq need this one.
     auto.AutoTokenizer.register(AdminConfig, slow_tokenizer_class=FairseqTokenizer, exist_ok=True)

@@ -11,8 +11,8 @@ from toy import SaveAfter, StopAfter, even_budget, poison, random_ids
 from transformers import TrainerCallback
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.distributed import gather_objects, rank_and_size
-from admin_nmt.search.generation import generate_ids
+from admin_nmt.decoding.search.generation import generate_ids
+from admin_nmt.system.processes import gather_objects, rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.callbacks import StopRequestedError

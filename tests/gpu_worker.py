@@ -9,12 +9,12 @@ from distributed_worker import FSDP2, WIDTHS
 from toy import even_budget, random_ids
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.distributed import rank_and_size
-from admin_nmt.folding import omega_by_sublayer
+from admin_nmt.system.processes import rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.evaluation import mean_nll
 from admin_nmt.trainer.fsdp import gather_shards
+from admin_nmt.weights.folding import omega_by_sublayer
 
 UPDATES = 6
 

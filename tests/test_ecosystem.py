@@ -27,9 +27,9 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.cli.app import app
-from admin_nmt.exporting import export_standard, standard_model
-from admin_nmt.folding import FoldingError, fold_omega
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.weights.exporting import export_standard, standard_model
+from admin_nmt.weights.folding import FoldingError, fold_omega
 
 HERE = "run by tests/test_ecosystem.py"
 

@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.exporting import export_standard
-from admin_nmt.tokenization.byte_bpe import save_tokenizers, train_tokenizer
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
+from admin_nmt.weights.exporting import export_standard
 
 ROOT = Path(__file__).parents[1]
 FOLDER = 'folder = "runs/phrasebook/standard"'

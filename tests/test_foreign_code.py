@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.averaging import average_checkpoints
 from admin_nmt.benchmarks.translation_speed import stock
 from admin_nmt.cli.app import app
-from admin_nmt.folders.model_folder import check_folder, load_admin_model, load_model, read_config
-from admin_nmt.folders.model_info import count_parameters, model_info
+from admin_nmt.data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+from admin_nmt.hub.model_folder import check_folder, load_admin_model, load_model, read_config
+from admin_nmt.hub.model_info import count_parameters, model_info
 from admin_nmt.runs.results import load_results
-from admin_nmt.schema.yaml_files import load_yaml
-from admin_nmt.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+from admin_nmt.runs.yaml_files import load_yaml
+from admin_nmt.weights.averaging import average_checkpoints
 
 YES = "y\n" * 9  # what transformers asks for on stdin
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from admin_nmt.conversion.fairseq_weights import convert_fairseq, rename_fairseq
 from admin_nmt.model.positions import fairseq_sinusoids
-from admin_nmt.profiling import profile_omega
+from admin_nmt.weights.fairseq_weights import convert_fairseq, rename_fairseq
+from admin_nmt.weights.profiling import profile_omega
 
 pytestmark = pytest.mark.shared
 FIXTURES = [

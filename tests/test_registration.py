@@ -21,7 +21,7 @@ CHECK = '''
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
-from admin_nmt.tokenization.fairseq_tokenizer import FairseqTokenizer
+from admin_nmt.data.tokenization.fairseq_tokenizer import FairseqTokenizer
 assert AutoConfig.for_model("admin").__class__ is AdminConfig
 assert AutoModel._model_mapping[AdminConfig] is AdminModel
 assert AutoModelForSeq2SeqLM._model_mapping[AdminConfig] is AdminForConditionalGeneration

@@ -12,7 +12,7 @@ from test_fine_tuning import example
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt import Translator
-from admin_nmt.exporting import export_standard
+from admin_nmt.weights.exporting import export_standard
 
 TITLE = "serving in threads, run by tests/test_serving.py"
 FOLDER = "runs/phrasebook/standard"

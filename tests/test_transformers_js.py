@@ -13,7 +13,7 @@ from toy import random_texts, randomised, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.exporting import export_standard
+from admin_nmt.weights.exporting import export_standard
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "transformers_js"
 # The folder node_modules in which `npm install @huggingface/transformers` was done.

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, Trai
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenizing import pair_lengths
-from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]
 # Shifts the seeds of toy data and toy models, so that one can see whether a test holds for one draw only.

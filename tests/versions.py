@@ -25,11 +25,11 @@ CORE = [
     "tests/trainer/test_admin_trainer.py",
     "tests/trainer/test_hooks.py",
     "tests/trainer/test_optimizers.py",
-    "tests/search/test_generation.py",
-    "tests/search/test_beam_search.py",
-    "tests/test_folding.py",
-    "tests/test_exporting.py",
-    "tests/folders/test_hub.py",
+    "tests/decoding/search/test_generation.py",
+    "tests/decoding/search/test_beam_search.py",
+    "tests/weights/test_folding.py",
+    "tests/weights/test_exporting.py",
+    "tests/hub/test_hub.py",
 ]
 # The other columns of the table are what these try.
 NOT_CORE = "not another_process and not without_the_package"
@@ -137,7 +137,7 @@ def write(folder: Path) -> None:
     from toy import random_texts, toy_tokenizer
 
     from admin_nmt import AdminConfig, AdminForConditionalGeneration, export_standard
-    from admin_nmt.tokenization.byte_bpe import save_tokenizers
+    from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 
     tokenizer = toy_tokenizer()
     batch = tokenizer(random_texts(24, seed=7), return_tensors="pt", padding=True)

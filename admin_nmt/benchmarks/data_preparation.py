@@ -26,11 +26,11 @@ from ..data.arrow_cache import BATCH, available_cores
 from ..data.batching import TokenBatchSampler
 from ..data.parallel_text import read_lines
 from ..data.tokenizing import pair_lengths
-from ..distributed import start_processes
-from ..hardware.peak_memory import peak_memory
 from ..runs.building import build_trainer
 from ..runs.preparation import Prepared, prepare
 from ..runs.recipe import load_recipe
+from ..system.processes import start_processes
+from ..trainer.peak_memory import peak_memory
 from .preparation_meter import Meter
 
 LAUNCH = psutil.Process().create_time()  # when the interpreter started

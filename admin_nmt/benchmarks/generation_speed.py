@@ -9,10 +9,10 @@ import torch
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
-from ..console.terminal import progress_bar
+from ..decoding.search.generation import generate_ids
 from ..model.sublayers import of_both_stacks
 from ..runs.results import device_name
-from ..search.generation import generate_ids
+from ..system.terminal import progress_bar
 from .stopwatch import synchronize
 
 LENGTH = 20  # tokens of every source and every translation

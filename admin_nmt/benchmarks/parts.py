@@ -18,9 +18,9 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
-from ..hardware.peak_memory import peak_memory
 from ..model.sublayers import of_both_stacks
 from ..trainer.allocator import keep_freed_memory
+from ..trainer.peak_memory import peak_memory
 from .processes import alone
 from .stopwatch import synchronize
 

@@ -24,9 +24,9 @@ from ..data.batching import WINDOW, IntArray, Survey, TokenBatchSampler, Windowe
 from ..data.checksums import add_checksum, is_whole
 from ..data.cleaning import repeats
 from ..data.parallel_text import read_lines
+from ..data.tokenization.byte_bpe import train_tokenizer
 from ..data.tokenizing import WHOLE
-from ..files import json_text
-from ..tokenization.byte_bpe import train_tokenizer
+from ..system.files import json_text
 from .preparation_meter import cpu_seconds
 
 PART = 1 << 22  # pairs that are drawn at a time

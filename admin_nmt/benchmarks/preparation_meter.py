@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from ..distributed import print_once
 from ..runs.preparation import Step
+from ..system.processes import print_once
 
 
 class Meter:

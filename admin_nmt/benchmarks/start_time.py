@@ -22,10 +22,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .. import AdminConfig, AdminForConditionalGeneration
-from ..exporting import standard_model
+from ..data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 from ..model.sublayers import of_both_stacks
-from ..reports.markdown import table_text
-from ..tokenization.byte_bpe import save_tokenizers, train_tokenizer
+from ..system.markdown import table_text
+from ..weights.exporting import standard_model
 
 TRANSLATE = "admin-nmt translate --text"
 STEPS = 15  # of a translation under random weights

@@ -28,12 +28,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, Pr
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 
 from ..data.parallel_text import read_lines
+from ..data.tokenization.byte_bpe import train_tokenizer
 from ..decoding import ctranslate2_backend
-from ..exporting import export_standard
 from ..metrics.scores import bleu
-from ..reports.markdown import table_text
-from ..tokenization.byte_bpe import train_tokenizer
-from ..user_errors import refusing_code
+from ..system.errors import refusing_code
+from ..system.markdown import table_text
+from ..weights.exporting import export_standard
 from .processes import alone
 from .training_speed import Shape
 

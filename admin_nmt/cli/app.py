@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..user_errors import describe, user_errors
+from ..system.errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
 from .benchmark_commands import benchmark
 from .demo_command import demo

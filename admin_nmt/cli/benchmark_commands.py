@@ -285,7 +285,7 @@ def billion_pairs(
     admin-nmt benchmark billion-pairs --output model_cards/billion-pairs
     admin-nmt benchmark billion-pairs --rates gathered --machines 1 --cores 2 --pairs 40000000
     """
-    from ..planning.billion_pairs import Machines, gather_rates, page, write_plan
+    from ..benchmarks.billion_pairs import Machines, gather_rates, page, write_plan
 
     if rates is None:
         measured = [path.parent for path in FOLDER.glob("*/machine.json")]

@@ -43,7 +43,7 @@ def find_recipe(name: str) -> Path:
     """
     path = find_file(name, "recipes")
 
-    from ..schema.yaml_files import check_names, load_yaml
+    from ..runs.yaml_files import check_names, load_yaml
 
     check_names(load_yaml(path, name), SECTIONS, name)
     return path

@@ -57,7 +57,7 @@ def score(
     from ..data.parallel_text import load_parallel
     from ..decoding.scoring import encode_pairs, score_pairs
     from ..decoding.translator import Translator
-    from ..files import json_text
+    from ..system.files import json_text
 
     check_device(device)
     quiet()
@@ -116,8 +116,8 @@ def evaluate(
     from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
-    from ..folders.model_folder import beam_size, local_folder
-    from ..folders.source_language import target_language
+    from ..hub.model_folder import beam_size, local_folder
+    from ..hub.source_language import target_language
     from ..trainer.evaluation import evaluate_translator
 
     check_device(device)
@@ -186,7 +186,7 @@ def synthesize(
 
     from ..data.cleaning import CleaningOptions, format_counts
     from ..decoding.pair_synthesis import search_options, write_synthetic_pairs
-    from ..distributed import start_processes
+    from ..system.processes import start_processes
 
     quiet()
     beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}

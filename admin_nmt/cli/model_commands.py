@@ -43,10 +43,10 @@ def profile(
     admin-nmt profile runs/phrasebook/final --source train.en --target train.de --mode reference --output fresh
     """
     from ..data.parallel_text import load_parallel
-    from ..files import new_folder
-    from ..folders.model_folder import local_folder
-    from ..fresh_profiling import profile_fresh_model
-    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..hub.model_folder import local_folder
+    from ..runs.fresh_profiling import profile_fresh_model
+    from ..system.files import new_folder
 
     quiet()
     folder, pairs = local_folder(model, trained=True), load_parallel(source, target)
@@ -66,10 +66,10 @@ def fold(model: Model, out: New) -> None:
     \b
     admin-nmt fold runs/phrasebook/final folded
     """
-    from ..files import new_folder
-    from ..folders.model_folder import load_admin_model, local_folder
-    from ..folding import fold_omega
-    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..hub.model_folder import load_admin_model, local_folder
+    from ..system.files import new_folder
+    from ..weights.folding import fold_omega
 
     quiet()
     folder = local_folder(model, trained=True)
@@ -106,9 +106,9 @@ def export(
         _export_ctranslate2(model, out, quantization)
         return
 
-    from ..exporting import export_standard
-    from ..folders.model_folder import load_admin_model, local_folder
-    from ..tokenization.byte_bpe import load_tokenizers
+    from ..data.tokenization.byte_bpe import load_tokenizers
+    from ..hub.model_folder import load_admin_model, local_folder
+    from ..weights.exporting import export_standard
 
     quiet()
     folder = local_folder(model, trained=True)
@@ -120,7 +120,7 @@ def export(
 
 def _export_ctranslate2(model: str, out: Path, quantization: str | None) -> None:
     from ..decoding.ctranslate2_backend import export_ctranslate2
-    from ..folders.model_folder import local_folder
+    from ..hub.model_folder import local_folder
 
     quiet()
     same = export_ctranslate2(local_folder(model), out, quantization)
@@ -157,7 +157,7 @@ def convert_fairseq(
     if (moses_source is None) != (moses_target is None):
         raise typer.BadParameter("--moses-source and --moses-target go together")
 
-    from ..conversion.fairseq_folder import convert_checkpoint
+    from ..weights.fairseq_folder import convert_checkpoint
 
     quiet()
     moses = {"source": moses_source, "target": moses_target} if moses_source else None
@@ -186,11 +186,11 @@ def average(
     if last is not None and len(checkpoints) != 1:
         raise typer.BadParameter("--last takes the checkpoints of one run; name that run alone")
 
-    from ..averaging import average_checkpoints
-    from ..files import new_folder
-    from ..folders.model_folder import load_model
-    from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+    from ..hub.model_folder import load_model
+    from ..system.files import new_folder
     from ..trainer.checkpoints import damaged_weights, last_whole_weights
+    from ..weights.averaging import average_checkpoints
 
     quiet()
     if last is not None:
@@ -253,8 +253,8 @@ def info(
     admin-nmt info runs/phrasebook/final
     admin-nmt info runs/phrasebook/standard --json
     """
-    from ..folders.model_folder import local_folder
-    from ..folders.model_info import model_info
+    from ..hub.model_folder import local_folder
+    from ..hub.model_info import model_info
 
     quiet()
     facts = model_info(local_folder(model, trained=True))

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from ..files import json_text, whole_file
 from ..metrics.languages import language_code
+from ..system.files import json_text, whole_file
 
 SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
 OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)})(\.\w+)*(=.*)?", re.DOTALL)
@@ -77,7 +77,7 @@ def check_language(code: str | None) -> str | None:
 
 def check_repository(name: str | None) -> str | None:
     """A name that the Hub can have, told before the work."""
-    from ..folders import hub
+    from ..hub import repositories as hub
 
     try:
         if name is not None:
@@ -113,7 +113,7 @@ def check_positive(value: float) -> float:
 
 def check_device(name: str | None) -> None:
     """Refuse a device that is not there; commands call it when they run, since only torch knows."""
-    from ..hardware.devices import checked_device
+    from ..system.devices import checked_device
 
     try:
         checked_device(name)

@@ -56,7 +56,7 @@ def compare(
     admin-nmt compare runs/grids/multi30k-variants --baseline post_ln-18-6 --output comparison
     admin-nmt compare a.hyp b.hyp --reference test.en0 --reference test.en1 --language en --output comparison
     """
-    from ..reports.systems import compare_systems
+    from ..experiments.systems import compare_systems
 
     complete = compare_systems(
         systems,
@@ -101,7 +101,7 @@ def plot(
     admin-nmt plot speed --measure --output speed.png
     admin-nmt plot speed speed.json --output speed.png
     """
-    from ..reports.plots import draw, draw_speed
+    from ..experiments.plots import draw, draw_speed
 
     if figure != "speed":
         raise typer.Exit(0 if draw(figure, inputs or [], output, title, by) else 1)
@@ -181,8 +181,8 @@ def analyse_depth(
         if source is None:
             raise typer.BadParameter("--probe needs --source, and --target unless that holds pairs")
         from ..data.parallel_text import load_parallel
-        from ..folders.model_folder import local_folder
-        from ..reports.probes import write_probe_report
+        from ..experiments.depth.probes import write_probe_report
+        from ..hub.model_folder import local_folder
 
         quiet()
         folders = [local_folder(folder, trained=True) for folder in probe]
@@ -192,7 +192,7 @@ def analyse_depth(
     if source is not None or target is not None:
         raise typer.BadParameter("--source and --target are text for --probe; name a model with it, or leave them out")
 
-    from ..reports.depth_report import DepthStudy, write_depth_report
+    from ..experiments.depth.depth_report import DepthStudy, write_depth_report
 
     sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
     steps: dict[str, Any] = {"sentences": sentences or 16, "scale": scale, "learning_rate": learning_rate}

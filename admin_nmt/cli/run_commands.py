@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..planning.own_files import OwnFiles, OwnText
+from ..runs.own_text.own_files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, find_recipe, summary
 from .options import OnCluster, RecipeFile, RecipeOrNone, quiet, say, show_markdown
 
@@ -60,12 +60,12 @@ def train(
 
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
-    from ..schema.yaml_files import yaml_text
+    from ..runs.yaml_files import yaml_text
 
     overrides = [*ctx.meta["overrides"], *(["--output_dir", yaml_text(str(output))] if output else [])]
     quiet()
     if own is not None:
-        from ..planning.own_run import recipe_for
+        from ..runs.own_text.own_run import recipe_for
 
         path = recipe_for(own, overrides)
     assert path is not None
@@ -110,11 +110,11 @@ def prepare(
     path = find_recipe(recipe)
 
     from ..benchmarks.preparation_meter import Meter
-    from ..cluster.dask_cluster import Cluster
     from ..data.arrow_cache import available_cores, working_elsewhere
-    from ..distributed import print_once, start_processes
+    from ..data.dask_cluster import Cluster
     from ..runs import preparation
     from ..runs.recipe import load_recipe
+    from ..system.processes import print_once, start_processes
 
     quiet()
     loaded = load_recipe(path, ctx.meta["overrides"], recipe)
@@ -157,8 +157,8 @@ def memory(
         raise typer.BadParameter("give recipes, or --verify")
     files = {name: find_recipe(name) for name in recipes or []}
 
-    from ..console.terminal import lines_for, progress_bar
-    from ..reports import memory_tables as tables
+    from ..runs import memory_tables as tables
+    from ..system.terminal import lines_for, progress_bar
 
     options_given = {"options": options, "prepared_data": prepared}
     work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
@@ -194,7 +194,7 @@ def recipe(
     if show_list + options + (name is not None) != 1:
         raise typer.BadParameter("give a name, --list or --options")
     if options:
-        from ..reports.option_table import option_page
+        from ..runs.option_table import option_page
 
         show_markdown(option_page())
         return
@@ -240,14 +240,14 @@ def experiment(
     """
     path = find_file(grid, "grids")
 
-    from ..schema.yaml_files import load_yaml
+    from ..runs.yaml_files import load_yaml
 
     load_yaml(path, grid)  # for its mistakes: torch takes seconds to load
 
+    from ..experiments.grid_runner import run_all, wanted_runs
+    from ..experiments.grids import Run, load_grid
+    from ..experiments.tables import outcome, write_tables
     from ..metrics.unigram import write_unigram
-    from ..reports.tables import outcome, write_tables
-    from ..runs.grid_runner import run_all, wanted_runs
-    from ..runs.grids import Run, load_grid
     from ..runs.preparation import prepare
 
     loaded = load_grid(path, ctx.meta["overrides"], grid)

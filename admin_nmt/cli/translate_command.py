@@ -163,7 +163,7 @@ def translate(
         from ..decoding.translation_formats import LineTranslator, numbered
         from ..decoding.usual_scores import Unusual, counting
         from ..decoding.worker_processes import translating
-        from ..folders.model_folder import beam_size, local_folder
+        from ..hub.model_folder import beam_size, local_folder
 
     drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
     if sampling and num_beams is not None:
@@ -262,7 +262,7 @@ def _sampling(given: bool, **settings: Any) -> Any:
         for name in settings:
             raise typer.BadParameter(f"--{name.replace('_', '-')} goes with --sampling; add that, or leave it out")
         return None
-    from ..search.sampling import Sampling
+    from ..decoding.search.sampling import Sampling
 
     return Sampling(**settings)
 
@@ -283,7 +283,7 @@ def _writing(
 
 def _settings(folders: list[Path], writing: "LineTranslator", options: dict[str, Any]) -> dict[str, Any]:
     """What the content of a file of translations depends on, as JSON; without what is as it always was."""
-    from ..folders.model_folder import fingerprint
+    from ..hub.model_folder import fingerprint
 
     model = "+".join(fingerprint(folder)[:16] for folder in folders)
     drawing = asdict(options["sampling"]) if options["sampling"] else None
@@ -313,7 +313,7 @@ def _language(folder: Path, given: str | None) -> str:
     Raises:
         ValueError: nobody tells.
     """
-    from ..folders.source_language import source_language
+    from ..hub.source_language import source_language
 
     if (language := given or source_language(folder)) is None:
         raise ValueError(f"{folder}: does not tell its source language; add --source-language, such as en")
@@ -346,9 +346,9 @@ def _answer(
     progress: bool,
 ) -> None:
     """Write translations to stdout as they come; with a `latency`, of what has come by then."""
-    from ..console.terminal import progress_bar
     from ..decoding.file_translation import chunks
     from ..decoding.streaming import arriving
+    from ..system.terminal import progress_bar
 
     parts = chunks(lines, chunk) if latency is None else arriving(lines, chunk, latency)
     shown = progress and not sys.stdin.isatty() and not sys.stdout.isatty()

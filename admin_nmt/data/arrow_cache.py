@@ -24,8 +24,8 @@ from datasets import Dataset, Features
 from datasets.table import MemoryMappedTable, concat_tables
 from filelock import FileLock
 
-from ..console.terminal import progress_bar
-from ..files import whole_file
+from ..system.files import whole_file
+from ..system.terminal import progress_bar
 from .checksums import add_checksum, all_whole, discard, is_whole
 
 SHARD = 100_000

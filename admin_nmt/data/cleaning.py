@@ -20,8 +20,8 @@ from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from datasets.table import MemoryMappedTable
 
-from ..tokenization.bpe_codes import BpeCodes
 from .arrow_cache import map_shards, write_arrow, write_unless_whole
+from .tokenization.bpe_codes import BpeCodes
 
 FILTERS = ("empty side", "over-long", "length ratio", "copy", "duplicate", "held out")
 _EMPTY, _OVER_LONG, _RATIO, _COPY, _DUPLICATE, _HELD_OUT = range(len(FILTERS))

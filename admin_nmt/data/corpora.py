@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
-from ..tokenization.bpe_codes import BpeCodes
 from .cleaning import CleaningOptions, clean, format_counts
 from .mixing import Corpus, Treatment
 from .parallel_text import is_pipe, load_parallel, own_files
 from .rewriting import looks_segmented, rewrite
+from .tokenization.bpe_codes import BpeCodes
 
 SPLITS = ("train", "valid", "test")
 CORPUS_FIELDS = ("source", "target", "columns", "name", "split")

@@ -7,7 +7,7 @@ from typing import Any
 
 from datasets import Dataset, concatenate_datasets
 
-from ..tokenization.byte_bpe import PAD, UNK
+from .tokenization.byte_bpe import PAD, UNK
 
 TAG = re.compile(r"<[^\W_]+>")
 

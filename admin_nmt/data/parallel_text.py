@@ -24,7 +24,7 @@ from datasets.fingerprint import Hasher
 from datasets.table import InMemoryTable
 from pyarrow.parquet import ParquetFile
 
-from ..files import whole_file
+from ..system.files import whole_file
 from .arrow_cache import BATCH, batched_columns, for_each, open_arrow, write_arrow, write_unless_whole
 from .checksums import add_checksum, discard, is_whole
 from .line_blocks import BLOCK_ERRORS, read_pairs

@@ -11,11 +11,11 @@ from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
-from ..tokenization.bpe_codes import CONTINUED
-from ..tokenization.byte_bpe import count_parts
-from ..tokenization.moses import Moses, without_region
 from .arrow_cache import Columns, map_shards, map_whole_shards
 from .parallel_text import PAIR
+from .tokenization.bpe_codes import CONTINUED
+from .tokenization.byte_bpe import count_parts
+from .tokenization.moses import Moses, without_region
 
 COUNTED = Features({"word": Value("string"), "count": Value("int64")})
 

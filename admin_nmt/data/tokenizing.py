@@ -18,11 +18,11 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 from xxhash import xxh3_128
 
-from ..tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..tokenization.text_encoding import TextEncoder, text_encoders
 from .arrow_cache import BATCH, map_shards
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from .parallel_text import PAIR
+from .tokenization.fairseq_tokenizer import FairseqTokenizer
+from .tokenization.text_encoding import TextEncoder, text_encoders
 
 DIGESTED = 1_000_000  # pairs, some hundred megabytes of ids
 WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once

@@ -27,12 +27,10 @@ from huggingface_hub import constants
 from safetensors import safe_open
 from transformers import PreTrainedConfig
 
-from ..console.terminal import progress_bar
 from ..data.batching import generation_batches
 from ..data.checksums import discard, folder_is_whole, write_checksums
-from ..exporting import ExportError, export_standard
-from ..files import new_folder
-from ..folders.model_folder import (
+from ..data.tokenization.byte_bpe import load_tokenizers
+from ..hub.model_folder import (
     check_weights,
     fingerprint,
     generation_defaults,
@@ -40,12 +38,14 @@ from ..folders.model_folder import (
     load_model,
     read_config,
 )
-from ..hardware.devices import cpu_or_gpu
-from ..search.beam_search import ScoredIds, check_finite
-from ..search.generation import generate_ids
-from ..search.search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
-from ..tokenization.byte_bpe import load_tokenizers
-from ..user_errors import refusing_code
+from ..system.devices import cpu_or_gpu
+from ..system.errors import refusing_code
+from ..system.files import new_folder
+from ..system.terminal import progress_bar
+from ..weights.exporting import ExportError, export_standard
+from .search.beam_search import ScoredIds, check_finite
+from .search.generation import generate_ids
+from .search.search_settings import SearchSettings, generation_config, length_limits, search_settings, unknown_setting
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class CTranslate2Model:
         progress: bool = False,
         **options: Any,
     ) -> list[list[ScoredIds]]:
-        """Translates token ids; arguments and result are those of [`admin_nmt.search.generation.search_ids`].
+        """Translates token ids; arguments and result are those of [`admin_nmt.decoding.search.generation.search_ids`].
 
         Raises:
             ValueError: an option has no counterpart in CTranslate2.

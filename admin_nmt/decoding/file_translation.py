@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from ..console.terminal import progress_bar
-from ..files import write_text_whole
+from ..system.files import write_text_whole
+from ..system.terminal import progress_bar
 from .worker_processes import Parts
 
 PARTIAL, RECORD, LOCK = ".partial", ".partial.json", ".partial.lock"

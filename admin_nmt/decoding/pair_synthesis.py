@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from accelerate import PartialState
 
-from ..cluster.dask_cluster import Cluster
 from ..data.cleaning import CleaningOptions
-from ..folders.model_folder import fingerprint, local_folder
-from ..search.sampling import Sampling
+from ..data.dask_cluster import Cluster
+from ..hub.model_folder import fingerprint, local_folder
+from .search.sampling import Sampling
 from .synthesis import here, synthesize, translate_whole
 from .translator import Translator
 from .usual_scores import noting

@@ -9,9 +9,9 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import Seq2SeqCollator
-from ..search.batchwise import batchwise
-from ..search.beam_search import check_finite
-from ..search.forced_decoding import token_log_probs
+from .search.batchwise import batchwise
+from .search.beam_search import check_finite
+from .search.forced_decoding import token_log_probs
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
 from ..data.parallel_text import PAIR, read_lines
-from ..distributed import gather_objects, rank_and_size
+from ..system.processes import gather_objects, rank_and_size
 from .file_translation import PartialFile, one_line, translate_file
 from .translator import Translator
 from .usual_scores import Unusual, counting

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..files import json_text
-from ..search.forced_decoding import default_layer
+from ..system.files import json_text
 from .file_translation import one_line
+from .search.forced_decoding import default_layer
 from .translator import Translation, Translator
 from .worker_processes import Parts
 

@@ -14,16 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..folders.model_folder import check_tokenizers, load_model, local_folder, read_config
-from ..hardware.devices import checked_device
-from ..search.beam_search import ScoredIds
-from ..search.constraints import ForbiddenTexts
-from ..search.decoding_precision import set_precision
-from ..search.ensemble import Ensemble
-from ..search.forced_decoding import attention_to_source
-from ..search.generation import LongPrefixError, search_ids
-from ..search.search_settings import refuse_unknown
-from ..tokenization.pieces import (
+from ..data.tokenization.pieces import (
     capitalised_too,
     piece_texts,
     same_ids,
@@ -32,7 +23,16 @@ from ..tokenization.pieces import (
     word_numbers,
     words_go_on,
 )
+from ..hub.model_folder import check_tokenizers, load_model, local_folder, read_config
+from ..system.devices import checked_device
 from .ctranslate2_backend import CTranslate2Model
+from .search.beam_search import ScoredIds
+from .search.constraints import ForbiddenTexts
+from .search.decoding_precision import set_precision
+from .search.ensemble import Ensemble
+from .search.forced_decoding import attention_to_source
+from .search.generation import LongPrefixError, search_ids
+from .search.search_settings import refuse_unknown
 from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class Translator:
             options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
                 which its translation begins, whose last word may go on, but not where subword-nmt cut the model's
                 text; `forbidden`, words and phrases that no translation contains; and `sampling`, a
-                `admin_nmt.search.sampling.Sampling` to draw with instead of searching.
+                `admin_nmt.decoding.search.sampling.Sampling` to draw with instead of searching.
 
         Raises:
             TypeError: `sentences` or another list is a single string, or one of them is no string.

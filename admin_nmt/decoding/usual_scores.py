@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..files import write_text_whole
-from ..search.beam_search import ScoredIds
+from ..system.files import write_text_whole
+from .search.beam_search import ScoredIds
 from .worker_processes import Lines, Parts
 
 logger = logging.getLogger(__name__)

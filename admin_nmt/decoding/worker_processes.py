@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ..user_errors import describe, user_errors
+from ..system.errors import describe, user_errors
 
 Lines = list[str]
 Translate = Callable[[Lines], Sequence[str]]  # gives what is written for each of the lines

@@ -10,9 +10,9 @@ from typing import Any
 from huggingface_hub import metadata_load
 from yaml import YAMLError
 
-from ..folders.model_folder import generation_defaults, read_config
-from ..folders.model_info import count_parameters
-from ..folders.source_language import source_language
+from ..hub.model_folder import generation_defaults, read_config
+from ..hub.model_info import count_parameters
+from ..hub.source_language import source_language
 from ..metrics.languages import language_name
 
 # The line of a card's Python snippet that holds its example sentences.

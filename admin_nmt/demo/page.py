@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from ..metrics.languages import is_written_leftward, language_name
-from ..user_errors import describe, user_errors
+from ..system.errors import describe, user_errors
 from . import markup
 from .session import ENGINES, MOST_BEAMS, MOST_CHARACTERS, ServedModel, Settings, display_names, sentences_of
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ..decoding.search.attention_switch import SWITCHABLE_MODELS
 from ..decoding.translator import Translation, Translator
 from ..decoding.usual_scores import UsualScores
-from ..folders.model_folder import local_folder
-from ..search.attention_switch import SWITCHABLE_MODELS
+from ..hub.model_folder import local_folder
 from .model_facts import ModelFacts, model_facts
 
 # What runs a model, by the name that the page gives it.

@@ -14,14 +14,14 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import SpaceCard, SpaceCardData
 
-from ..folders.hub import push_folder
+from ..hub.repositories import push_folder
 from ..runs.publishing import publish_run, repositories
 from .model_facts import model_facts
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".typed")
 # Rooms that the page does without.
-NOT_SHOWN = ("benchmarks", "cli", "figures", "grids", "planning", "recipes", "reports", "runs", "trainer")
+NOT_SHOWN = ("benchmarks", "cli", "experiments", "grids", "recipes", "runs", "trainer")
 # These have the releases of the machine that published. The others keep the package's own bounds, for a Space adds
 # packages of the Hub that have bounds of their own.
 PINNED = ("torch", "transformers", "ctranslate2")

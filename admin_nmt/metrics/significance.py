@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
-from ..console.terminal import progress_bar
+from ..system.terminal import progress_bar
 from .meteor import MeteorMetric
 from .references import References, reference_columns
 from .scores import bleu_of, moses_tokenizer

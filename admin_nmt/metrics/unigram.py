@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from datasets import Dataset, DatasetDict
 
-from ..files import json_text
+from ..system.files import json_text
 
 FILE = "unigram.json"
 BATCH = 100_000  # pairs that are counted together

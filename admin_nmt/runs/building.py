@@ -9,11 +9,11 @@ from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
+from ..data.tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..data.tokenizing import longest_sentence, tokenizer_state
-from ..tokenization.byte_bpe import check_tokenizer, load_tokenizers
+from ..system.errors import refusing_code
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
-from ..user_errors import refusing_code
 from .preparation import Prepared
 from .recipe import Recipe
 

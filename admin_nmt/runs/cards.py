@@ -16,11 +16,11 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.utils import validate_repo_id
 
-from ..figures.weights import plot_mean_omega
-from ..files import whole_files
 from ..metrics.languages import language_name
 from ..model.configuration_admin import AdminConfig
-from ..schema.messages import escaped
+from ..system.files import whole_files
+from ..system.messages import escaped
+from .pictures.weights import plot_mean_omega
 from .recipe import TokenizerSection
 from .results import FILE, load_results
 

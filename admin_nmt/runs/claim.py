@@ -15,10 +15,10 @@ from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedConfig
 
 from ..data.tokenizing import digest_of
-from ..files import write_text_whole
-from ..schema.yaml_files import YamlLoader
+from ..system.files import write_text_whole
 from ..trainer.checkpoints import complete_checkpoints
 from .recipe import Recipe
+from .yaml_files import YamlLoader
 
 FIXED_ON_RESUME = (
     "optimizer", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay",

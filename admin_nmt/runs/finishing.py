@@ -14,17 +14,17 @@ from transformers import TrainingArguments
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
-from ..averaging import average_checkpoints
+from ..data.tokenization.byte_bpe import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores
-from ..distributed import print_once
-from ..exporting import ExportError, FoldingError, export_standard
 from ..metrics.published_bleu import published_bleu
 from ..metrics.references import reference_rows
 from ..metrics.scores import corpus_scores, tokenized_bleu
-from ..tokenization.byte_bpe import load_tokenizers
+from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights
+from ..weights.averaging import average_checkpoints
+from ..weights.exporting import ExportError, FoldingError, export_standard
 from .cards import write_card
 from .recipe import Recipe
 from .results import DEGENERATE, device_name, reference_name

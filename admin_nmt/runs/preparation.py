@@ -24,15 +24,10 @@ from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.rewriting import count_word_parts, count_words
-from ..data.tokenizing import share_of, tokenize
-from ..distributed import print_once
-from ..files import new_folder
-from ..folders.model_folder import local_folder, model_of_run, read_config
-from ..model.configuration_admin import AdminConfig
-from ..tokenization.bpe_codes import BpeCodes
-from ..tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_on_counts, with_pad_at, with_tags
-from ..tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..tokenization.subword_training import (
+from ..data.tokenization.bpe_codes import BpeCodes
+from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_on_counts, with_pad_at, with_tags
+from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
+from ..data.tokenization.subword_training import (
     NEEDS_SUBWORD_NMT,
     count_pieces,
     dictionary,
@@ -40,6 +35,11 @@ from ..tokenization.subword_training import (
     learn_codes,
     write_dictionary,
 )
+from ..data.tokenizing import share_of, tokenize
+from ..hub.model_folder import local_folder, model_of_run, read_config
+from ..model.configuration_admin import AdminConfig
+from ..system.files import new_folder
+from ..system.processes import print_once
 from .recipe import Recipe
 
 Watch = Callable[[str], AbstractContextManager["Step"]]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..folders.hub import push_folder
+from ..hub.repositories import push_folder
 from .cards import check_card
 
 

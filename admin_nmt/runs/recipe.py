@@ -17,15 +17,15 @@ from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from ..data.mixing import Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
-from ..folders.hub import check_repository
+from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY
+from ..hub.repositories import check_repository
 from ..metrics.languages import language_code
 from ..metrics.published_bleu import PUBLISHED
 from ..model.configuration_admin import AdminConfig
-from ..schema.messages import FieldError
-from ..schema.sections import Section, as_given, checked, one_or_several, section_of
-from ..schema.yaml_files import load_yaml, parse_overrides, set_field
-from ..tokenization.byte_bpe import SMALLEST_VOCABULARY
+from ..system.messages import FieldError
 from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
+from .sections import Section, as_given, checked, one_or_several, section_of
+from .yaml_files import load_yaml, parse_overrides, set_field
 
 _Cleaning: Any = section_of(CleaningOptions)
 _Corpus: Any = section_of(load_parallel, only=CORPUS_FIELDS)

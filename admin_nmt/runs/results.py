@@ -13,14 +13,14 @@ from pydantic import ConfigDict, ValidationError, create_model
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
 from ..data.tokenizing import longest_sentence
-from ..files import json_text, write_text_whole
-from ..folding import omega_by_sublayer
-from ..hardware.cpu_features import cpu_name
-from ..profiling import omega_origin
-from ..schema.messages import sentence
+from ..system.cpu_features import cpu_name
+from ..system.files import json_text, write_text_whole
+from ..system.messages import sentence
 from ..trainer.callbacks import PeakMemory, callback_of
 from ..trainer.divergence import DivergedError
 from ..trainer.fsdp import gather_shards
+from ..weights.folding import omega_by_sublayer
+from ..weights.profiling import omega_origin
 from .preparation import Prepared
 from .recipe import Recipe
 

@@ -13,13 +13,11 @@ from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..console.training_table import show_table
 from ..data.batching import Survey
 from ..data.tokenizing import survey
-from ..distributed import print_once, start_processes, wait_at_most
-from ..figures.curves import plot_curve
 from ..metrics.languages import has_words
 from ..metrics.scores import check_language
+from ..system.processes import print_once, start_processes, wait_at_most
 from ..trainer.allocator import let_segments_grow
 from ..trainer.arguments import precision
 from ..trainer.callbacks import StopRequestedError
@@ -29,6 +27,7 @@ from ..trainer.memory_prediction import fits, free_memory, predicted_peak
 from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards
+from .pictures.curves import plot_curve
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .results import (
@@ -40,6 +39,7 @@ from .results import (
     run_facts,
     write_results,
 )
+from .training_table import show_table
 
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 

@@ -23,17 +23,14 @@ from transformers import (
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
+from ..data.tokenization.byte_bpe import save_tokenizers
 from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams, survey
-from ..distributed import gather_objects
-from ..files import open_to_readers
-from ..hardware.attention_kernels import leave_out_cudnn_attention
-from ..hardware.precision import cpu_attention
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
-from ..optimization.compilation import compiled_layers, without_compilation
-from ..optimization.master_weights import MasterWeights
-from ..profiling import MODES, needs_profiling, profile_omega, write_omega
-from ..tokenization.byte_bpe import save_tokenizers
+from ..system.attention_kernels import leave_out_cudnn_attention
+from ..system.files import open_to_readers
+from ..system.processes import gather_objects
+from ..weights.profiling import MODES, needs_profiling, profile_omega, write_omega
 from .allocator import keep_freed_memory
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
@@ -61,9 +58,12 @@ from .callbacks import (
     mean_training_loss,
 )
 from .checkpoints import check_position, checkpoint_to_resume
+from .compilation import compiled_layers, without_compilation
 from .divergence import DivergenceGuard, GuardedTrainer
 from .evaluation import first_rows, validation_scores
 from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
+from .optimizers.master_weights import MasterWeights
+from .precision import cpu_attention
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 

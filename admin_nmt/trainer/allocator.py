@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ..hardware.freed_memory import keep_freed_memory as keep_freed_memory
+from ..system.freed_memory import keep_freed_memory as keep_freed_memory
 
 
 def let_segments_grow() -> None:

@@ -11,9 +11,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
-from ..hardware.precision import bfloat16_pays
-from ..optimization.fused_radam import FusedRAdam
-from ..optimization.master_weights import MOST_ACCUMULATED
+from .optimizers.fused_radam import FusedRAdam
+from .optimizers.master_weights import MOST_ACCUMULATED
+from .precision import bfloat16_pays
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)

@@ -22,11 +22,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
 from ..data.batching import TokenBatchSampler, WindowedBatchSampler
-from ..folding import omega_by_sublayer
-from ..hardware.peak_memory import peak_memory
-from ..tokenization.byte_bpe import save_tokenizers
+from ..data.tokenization.byte_bpe import save_tokenizers
+from ..weights.folding import omega_by_sublayer
 from .arguments import AdminTrainingArguments, precision
 from .fsdp import gather_shards
+from .peak_memory import peak_memory
 
 logger = logging.get_logger(__name__)
 Kind = TypeVar("Kind", bound=TrainerCallback)

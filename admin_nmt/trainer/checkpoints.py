@@ -22,8 +22,8 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from xxhash import xxh3_128
 
-from ..distributed import gather_objects, rank_and_size
-from ..files import write_text_whole
+from ..system.files import write_text_whole
+from ..system.processes import gather_objects, rank_and_size
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ..model.loss import IGNORED
-from ..optimization.fused_radam import FusedRAdam
-from ..optimization.master_weights import norm_in_float32
 from .checkpoints import complete_checkpoints
 from .fsdp import ShardingTrainer
 from .hooks import without_module_walks
+from .optimizers.fused_radam import FusedRAdam
+from .optimizers.master_weights import norm_in_float32
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20

@@ -13,11 +13,11 @@ from transformers.trainer_utils import PredictionOutput
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
+from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
 from ..metrics.references import reference_rows
 from ..metrics.scores import check_language, corpus_scores, tokenized_bleu
 from ..model.loss import IGNORED
-from ..search.generation import generate_ids
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments

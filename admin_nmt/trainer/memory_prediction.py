@@ -21,9 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..decoding.search.forced_decoding import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from ..search.forced_decoding import token_log_probs
 from .arguments import AdminTrainingArguments, computes_in_bfloat16, enable_checkpointing, optimizer_settings
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take

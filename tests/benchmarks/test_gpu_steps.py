@@ -17,7 +17,7 @@ from admin_nmt.benchmarks.gpu.gpu_setup import Setup
 from admin_nmt.benchmarks.gpu.gpu_steps import all_steps
 from admin_nmt.benchmarks.gpu.step_runner import Step, read_results
 from admin_nmt.benchmarks.gpu.update_speed import UpdateCase
-from admin_nmt.runs.grids import load_grid
+from admin_nmt.experiments.grids import load_grid
 
 GRID = Path(__file__).parents[2] / "training" / "grids" / "gpu-msdocs.yaml"
 ELSEWHERE = ("tests", "fetch-conformance", "conformance-")  # these start pytest again, or fetch from PyPI

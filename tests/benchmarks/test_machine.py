@@ -11,14 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import admin_nmt
-from admin_nmt.benchmarks import (
-    data_preparation,
-    parts,
-    planning_growth,
-    start_time,
-    training_speed,
-    translation_speed,
-)
+from admin_nmt.benchmarks import data_preparation, parts, planning_growth, start_time, training_speed, translation_speed
 from admin_nmt.benchmarks.machine import growth, machine_parts, part_runner
 from admin_nmt.benchmarks.machine.machine_facts import slug
 from admin_nmt.benchmarks.machine.machine_page import index_page, machine_page

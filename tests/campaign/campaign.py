@@ -31,9 +31,9 @@ PATIENCE = 180  # seconds that a command may take, which needs five
 IMPORTED_ONCE = [
     "admin_nmt.benchmarks.preparation_meter",
     "admin_nmt.cli.app",
-    "admin_nmt.conversion.fairseq_folder",
+    "admin_nmt.weights.fairseq_folder",
     "admin_nmt.decoding.pair_synthesis",
-    "admin_nmt.folders.model_info",
+    "admin_nmt.hub.model_info",
     "admin_nmt.runs.publishing",
     "admin_nmt.runs.training_run",
     "matplotlib.backends.backend_agg",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from admin_nmt.cli import bundled as module
 from admin_nmt.cli.app import app
 from admin_nmt.cli.bundled import KINDS, bundled, find_file, summary
-from admin_nmt.runs.grids import load_grid
+from admin_nmt.experiments.grids import load_grid
 from admin_nmt.runs.recipe import load_recipe
 
 ROOT = Path(__file__).parents[2]

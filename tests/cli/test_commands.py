@@ -25,19 +25,19 @@ from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app, tell
 from admin_nmt.cli.options import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
+from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.decoding.usual_scores import UsualScores
-from admin_nmt.exporting import ExportError, FoldingError, standard_model
-from admin_nmt.folders.model_folder import read_config
-from admin_nmt.folders.model_info import export_outlook, omega_tensors
-from admin_nmt.folding import fold_omega
+from admin_nmt.hub.model_folder import read_config
+from admin_nmt.hub.model_info import export_outlook, omega_tensors
 from admin_nmt.metrics.references import reference_rows
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.runs.recipe import Recipe
-from admin_nmt.search import decoding_precision
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.system.errors import describe
 from admin_nmt.trainer.evaluation import evaluate_translator
-from admin_nmt.user_errors import describe
+from admin_nmt.weights.exporting import ExportError, FoldingError, standard_model
+from admin_nmt.weights.folding import fold_omega
 
 
 def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
@@ -190,7 +190,7 @@ def test_an_interrupt_tells_what_the_same_command_does(monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("admin_nmt.folders.model_info.model_info", interrupted)
+    monkeypatch.setattr("admin_nmt.hub.model_info.model_info", interrupted)
     told = invoke("info", tmp_path, code=130).stderr
     assert told == "interrupted; the same command starts again, a training from its last checkpoint\n"
 
@@ -509,7 +509,7 @@ def test_info_foresees_what_the_export_says(tmp_path, tiny_model, fields):
 def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "admin_nmt.conversion.fairseq_folder.convert_checkpoint", lambda checkpoint, **options: calls.append(options)
+        "admin_nmt.weights.fairseq_folder.convert_checkpoint", lambda checkpoint, **options: calls.append(options)
     )
     files = ["--dicts", "a", "--dicts", "b", "--bpe-codes", "c"]
     invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", "--moses-target", "de")
@@ -585,16 +585,14 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
 def test_neither_folder_nor_repository(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "nobody/nothing: is no folder, and the Hub gives no model of that name" in error("info", "nobody/nothing")
-    monkeypatch.setattr(
-        "admin_nmt.folders.model_folder.snapshot_download", lambda *_, **__: pytest.fail("asked the Hub")
-    )
+    monkeypatch.setattr("admin_nmt.hub.model_folder.snapshot_download", lambda *_, **__: pytest.fail("asked the Hub"))
     for name in ("no/such/folder", "./nothing", "../nothing", "/nothing", "~/nothing", "nothing/"):
         assert f"{name}: there is no such folder" in error("info", name)
     assert f"{__file__}: is a file; name the folder of a model" in error("info", __file__)
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):
-    monkeypatch.setattr("admin_nmt.folders.model_info.model_info", lambda folder: {}["absent"])
+    monkeypatch.setattr("admin_nmt.hub.model_info.model_info", lambda folder: {}["absent"])
     with pytest.raises(KeyError):
         invoke("info", model)
 

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli.app import app
 from admin_nmt.cli.benchmark_commands import benchmark
-from admin_nmt.exporting import export_standard
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.weights.exporting import export_standard
 
 
 def invoke(*arguments: object, stdin: str | None = None) -> Result:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from admin_nmt import Translator
 from admin_nmt.cli import translate_command
 from admin_nmt.cli.app import app
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 PATIENCE = 1800.0  # seconds, until a command that hangs is ended, and its test fails
@@ -64,8 +64,8 @@ print(*sys.modules)
 """
 # Of data and training; transformers itself imports accelerate, and torchao where it is installed.
 NEVER_NEEDED = {
-    "admin_nmt.data.parallel_text", "admin_nmt.metrics.scores", "admin_nmt.runs", "admin_nmt.trainer", "ctranslate2",
-    "datasets", "matplotlib", "pyarrow", "sacrebleu", "sacremoses", "transformers.trainer",
+    "admin_nmt.data.parallel_text", "admin_nmt.metrics.scores", "admin_nmt.runs.recipe", "admin_nmt.trainer",
+    "ctranslate2", "datasets", "matplotlib", "pyarrow", "sacrebleu", "sacremoses", "transformers.trainer",
 }  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 from admin_nmt.data import arrow_cache, tokenizing
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import clean_corpora, read_corpora
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenizing import IDS, TOKENIZED, tokenize
-from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],

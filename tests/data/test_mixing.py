@@ -7,8 +7,8 @@ from datasets import Dataset
 
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.mixing import check_tag, mix
+from admin_nmt.data.tokenization.byte_bpe import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 from admin_nmt.data.tokenizing import pair_lengths, tokenize
-from admin_nmt.tokenization.byte_bpe import check_tokenizer, load_tokenizers, save_tokenizers, train_tokenizer
 
 TEXTS = {"real": ["one", "two words", "three more words"], "bt": ["four", "five fives"]}
 

@@ -17,12 +17,12 @@ from toy import bit_flipped, random_texts, removed, toy_tokenizer, truncated
 from transformers import AutoTokenizer
 
 from admin_nmt import Translator
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.ctranslate2_backend import export_ctranslate2
 from admin_nmt.decoding.scoring import score_pairs
-from admin_nmt.exporting import ExportError, export_standard
-from admin_nmt.search.sampling import Sampling
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.decoding.search.sampling import Sampling
+from admin_nmt.weights.exporting import ExportError, export_standard
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 TEXTS = random_texts(40, seed=8)

@@ -12,13 +12,13 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTo
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
+from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.data.tokenization.pieces import piece_texts
 from admin_nmt.data.tokenizing import tokenizer_state
+from admin_nmt.decoding.search.forced_decoding import target_log_probs
+from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.translator import Translator
-from admin_nmt.folders import model_folder
-from admin_nmt.search.forced_decoding import target_log_probs
-from admin_nmt.search.generation import search_ids
-from admin_nmt.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.tokenization.pieces import piece_texts
+from admin_nmt.hub import model_folder
 
 SENTENCES = random_texts(12)
 SIDES = ("source", "target")

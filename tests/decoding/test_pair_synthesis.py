@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.decoding.pair_synthesis import search_options
-from admin_nmt.search.sampling import Sampling
+from admin_nmt.decoding.search.sampling import Sampling
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"

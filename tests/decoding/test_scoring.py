@@ -8,8 +8,8 @@ from toy import random_ids, text_pairs, toy_tokenizer
 from transformers import MarianMTModel, PegasusForConditionalGeneration
 
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
-from admin_nmt.exporting import standard_model
 from admin_nmt.trainer.evaluation import mean_nll
+from admin_nmt.weights.exporting import standard_model
 
 STOCK = {"post_ln": MarianMTModel, "pre_ln": PegasusForConditionalGeneration}
 

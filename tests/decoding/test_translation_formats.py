@@ -10,14 +10,14 @@ from typer.testing import CliRunner, Result
 
 from admin_nmt import Translator
 from admin_nmt.cli.app import app
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.file_translation import one_line
+from admin_nmt.decoding.search.forced_decoding import default_layer
+from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.translation_formats import json_line, nbest_lines, numbered, text_line
 from admin_nmt.decoding.translator import Translation
 from admin_nmt.decoding.worker_processes import one_after_the_other
-from admin_nmt.folders.model_folder import beam_size
-from admin_nmt.search.forced_decoding import default_layer
-from admin_nmt.search.sampling import Sampling
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.hub.model_folder import beam_size
 
 ALIGNED = Translation("x\ny", -0.5, -1.5, [" x", " y"], [" a", " b"], np.array([[0.1, 0.9], [0.8, 0.2]]))
 PLAIN = Translation("z", -0.75, -1.5, [" z"], [" a", " b"])

@@ -14,17 +14,17 @@ import torch
 from toy import random_texts, toy_tokenizer
 from transformers import MarianConfig, MarianMTModel
 
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.decoding.search import decoding_precision
+from admin_nmt.decoding.search.beam_search import ScoredIds
+from admin_nmt.decoding.search.ensemble import Ensemble
+from admin_nmt.decoding.search.forced_decoding import attention_to_source
+from admin_nmt.decoding.search.generation import generate_ids, search_ids
+from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.translator import Translation, Translator
-from admin_nmt.exporting import export_standard
-from admin_nmt.folders import model_folder
-from admin_nmt.folders.model_folder import load_model
-from admin_nmt.search import decoding_precision
-from admin_nmt.search.beam_search import ScoredIds
-from admin_nmt.search.ensemble import Ensemble
-from admin_nmt.search.forced_decoding import attention_to_source
-from admin_nmt.search.generation import generate_ids, search_ids
-from admin_nmt.search.sampling import Sampling
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.hub import model_folder
+from admin_nmt.hub.model_folder import load_model
+from admin_nmt.weights.exporting import export_standard
 
 
 @pytest.fixture(scope="module")

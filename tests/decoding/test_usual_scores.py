@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.cleaning import CleaningOptions
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.pair_synthesis import search_options, write_synthetic_pairs
+from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.decoding.usual_scores import DEVIATIONS, FEWEST, FILE, Unusual, UsualScores, Written, counting, noting
-from admin_nmt.folders.hub import is_stale
+from admin_nmt.hub.repositories import is_stale
 from admin_nmt.runs.finishing import record_usual_scores
-from admin_nmt.search.sampling import Sampling
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 SURE = UsualScores(sentences=100, mean=-0.01, deviation=0.0, low=-0.01)  # no toy model is as sure of anything
 UNSURE = UsualScores(sentences=100, mean=-50.0, deviation=1.0, low=-50.0)

@@ -6,8 +6,8 @@ import pytest
 from test_publishing import make_run, publish  # noqa: F401 (fixtures, for the tests of this folder too)
 from toy import toy_tokenizer
 
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.demo.session import ServedModel
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 
 @pytest.fixture

@@ -40,9 +40,9 @@ def test_a_later_package_takes_the_place_of_an_earlier_one(make_run, hub, publis
     assert not publish(run, "--repo", REPO, "--space")
     before = files(hub, SPACE)
     assert not publish(run, "--repo", REPO, "--space") and len(hub.repos[SPACE].messages) == 2
-    monkeypatch.setattr(space, "NOT_SHOWN", (*space.NOT_SHOWN, "conversion"))
+    monkeypatch.setattr(space, "NOT_SHOWN", (*space.NOT_SHOWN, "metrics"))
     assert not publish(run, "--repo", REPO, "--space")
-    assert before - files(hub, SPACE) == {path for path in before if path.startswith("admin_nmt/conversion/")}
+    assert before - files(hub, SPACE) == {path for path in before if path.startswith("admin_nmt/metrics/")}
 
 
 def test_a_private_space_tells_what_it_lacks(make_run, hub, capsys):

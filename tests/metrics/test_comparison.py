@@ -13,6 +13,7 @@ from sacrebleu.metrics.ter import TER
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.metrics.comparison import (
     NgramDifference,
@@ -29,7 +30,6 @@ from admin_nmt.metrics.comparison import (
 from admin_nmt.metrics.references import reference_rows
 from admin_nmt.metrics.scores import corpus_scores, meteor
 from admin_nmt.metrics.significance import paired_bootstrap, significance_matrix, significance_metrics
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
 
 LINES = 200
 

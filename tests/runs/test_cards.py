@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
-from admin_nmt.exporting import export_standard
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.runs import cards
 from admin_nmt.runs.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.weights.exporting import export_standard
 
 COMMITTED = Path(__file__).parents[2] / "model_cards"
 SENTENCE = 'Bal "don" kitu, mu re dol.'

@@ -12,8 +12,8 @@ import pytest
 from toy import write_recipe
 
 from admin_nmt import AdminConfig
+from admin_nmt.experiments.grids import load_grid
 from admin_nmt.runs.building import build_trainer
-from admin_nmt.runs.grids import load_grid
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from admin_nmt.runs.grids import Grid, load_grid
+from admin_nmt.experiments.grids import Grid, load_grid
 from admin_nmt.runs.recipe import Recipe, load_recipe
 
 TRAINING = Path(__file__).parents[2] / "training"

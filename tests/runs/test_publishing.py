@@ -15,9 +15,9 @@ from toy import toy_tokenizer
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
-from admin_nmt.exporting import export_standard
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.runs.cards import write_card
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.weights.exporting import export_standard
 
 REPO = "someone/toy"  # that of the made-up results
 

@@ -16,7 +16,7 @@ from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
 from admin_nmt.runs.claim import differences, is_fixed_on_resume
 from admin_nmt.runs.recipe import Recipe, load_recipe
-from admin_nmt.schema.yaml_files import YamlLoader
+from admin_nmt.runs.yaml_files import YamlLoader
 
 RECIPES = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*.yaml"))
 CORPUS = {"source": "a.en", "target": "a.de"}

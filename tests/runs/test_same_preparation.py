@@ -18,9 +18,9 @@ from datasets import Dataset
 
 from admin_nmt.data import arrow_cache
 from admin_nmt.data.parallel_text import load_parallel
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.tokenization.byte_bpe import train_tokenizer
 
 DIGESTS = Path(__file__).with_name("preparation_digests.json")
 PLAIN = "the house is small der Hund hat 42 Knochen don't l'été Straße ÜBER naïve 3.14 (and) e\u0301 हिन्दी 中文 😀"

@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 from toy import Killed, write_recipe
 from typer.testing import CliRunner, Result
 
-from admin_nmt.averaging import average_checkpoints
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import closing_lines, training_text
-from admin_nmt.search import decoding_precision
+from admin_nmt.weights.averaging import average_checkpoints
 
 TRAINING = Path(__file__).parents[2] / "training"
 

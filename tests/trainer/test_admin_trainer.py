@@ -25,17 +25,17 @@ from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
+from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.data.tokenizing import random_pairs, similar_pairs
-from admin_nmt.exporting import standard_model
+from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.metrics.scores import corpus_scores
-from admin_nmt.profiling import profile_omega
-from admin_nmt.search.generation import generate_ids
-from admin_nmt.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.trainer import admin_trainer, callbacks, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments, precision
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged, write_pairs
 from admin_nmt.trainer.evaluation import mean_nll
+from admin_nmt.weights.exporting import standard_model
+from admin_nmt.weights.profiling import profile_omega
 
 Arguments = Callable[..., AdminTrainingArguments]
 NewModel = Callable[..., AdminForConditionalGeneration]

@@ -9,11 +9,11 @@ from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.exporting import standard_model
-from admin_nmt.folding import fold_omega
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.adversarial import AdversarialTrainer, kl_divergence, project
 from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.weights.exporting import standard_model
+from admin_nmt.weights.folding import fold_omega
 
 PAD = 98
 WEIGHT, STEP, NOISE = 0.7, 2e-2, 1e-2

@@ -9,11 +9,11 @@ from safetensors.torch import load_file
 from toy import StopAfter, random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.optimization.master_weights import MOST_ACCUMULATED
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.memory_prediction import BatchShape, predict_memory
+from admin_nmt.trainer.optimizers.master_weights import MOST_ACCUMULATED
 
 DATA = random_ids(60)
 

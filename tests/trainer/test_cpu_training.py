@@ -11,7 +11,7 @@ from toy import StopAfter, random_ids
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.hardware import precision as rule
+from admin_nmt.trainer import precision as rule
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.adversarial import AdversarialTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments, computes_in_bfloat16

@@ -12,7 +12,7 @@ from distributed_worker import new_trainer
 from toy import StopAfter
 from transformers import Seq2SeqTrainer
 
-from admin_nmt.distributed import wait_at_most
+from admin_nmt.system.processes import wait_at_most
 from admin_nmt.trainer import admin_trainer, allocator, arguments
 from admin_nmt.trainer.allocator import let_segments_grow
 from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings

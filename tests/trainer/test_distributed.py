@@ -12,7 +12,7 @@ from torch.torch_version import TorchVersion
 from toy import random_ids
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt.distributed import gather_objects, rank_and_size
+from admin_nmt.system.processes import gather_objects, rank_and_size
 from admin_nmt.trainer.fsdp import check_torch, load_weights, read_weights, sharded_state, whole_state
 
 WORKER = Path(__file__).parents[1] / "distributed_worker.py"

@@ -8,12 +8,12 @@ from torch import nn
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.optimization.fused_radam import FusedRAdam
 from admin_nmt.trainer import arguments as arguments_module
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.hooks import without_module_walks
+from admin_nmt.trainer.optimizers.fused_radam import FusedRAdam
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.cli.app import app
 from admin_nmt.cli.bundled import find_recipe
-from admin_nmt.reports.memory_tables import (
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.runs.memory_tables import (
     CASES,
     Case,
     measure_case,
@@ -25,7 +26,6 @@ from admin_nmt.reports.memory_tables import (
 )
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
-from admin_nmt.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.trainer.memory_prediction import (
     BatchShape,
     LiveStorages,

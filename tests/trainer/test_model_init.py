@@ -14,10 +14,10 @@ from transformers import EarlyStoppingCallback, set_seed, trainer_utils
 from transformers.hyperparameter_search import ALL_HYPERPARAMETER_SEARCH_BACKENDS
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.exporting import standard_model
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.adversarial import AdversarialTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.weights.exporting import standard_model
 
 DATA = random_ids(24)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...figures.gpu_plots import plot_attention, plot_memory, plot_search, plot_updates
-from ...files import json_text, write_text_whole
-from ...reports.markdown import table_text
+from ...system.files import json_text, write_text_whole
+from ...system.markdown import table_text
+from ..gpu_plots import plot_attention, plot_memory, plot_search, plot_updates
 from .gpu_setup import Setup
 from .step_runner import RESULTS, Step, read_results
 

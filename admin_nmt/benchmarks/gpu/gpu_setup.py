@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runs.grids import Grid
+    from ...experiments.grids import Grid
     from ...runs.preparation import Prepared
     from ...runs.recipe import Recipe
 
@@ -38,7 +38,7 @@ def toy_corpus(folder: Path) -> Path:
     import gzip
 
     from ...data.phrasebook import phrasebook
-    from ...files import new_folder
+    from ...system.files import new_folder
 
     if not folder.is_dir():
         with new_folder(folder) as temporary:
@@ -81,7 +81,7 @@ class Setup:
 
     def load_grid(self) -> "Grid":
         """The grid on this data."""
-        from ...runs.grids import load_grid
+        from ...experiments.grids import load_grid
 
         return load_grid(self.grid, self.overrides())
 
@@ -89,7 +89,7 @@ class Setup:
         """The recipe of the grid with some fields changed, `section.field` names with their values."""
         import json
 
-        from ...runs.grids import load_grid
+        from ...experiments.grids import load_grid
         from ...runs.recipe import load_recipe
 
         grid = load_grid(self.grid, self.overrides())
@@ -100,8 +100,8 @@ class Setup:
 
     def prepared(self) -> "Prepared":
         """The tokenised data, from the cache after the first call."""
-        from ...distributed import start_processes
         from ...runs.preparation import prepare
+        from ...system.processes import start_processes
 
         start_processes()
         return prepare(self.recipe())

@@ -3,9 +3,9 @@
 import sys
 from typing import Any
 
+from ...experiments.grid_runner import last_line, run_all, wanted_runs
+from ...experiments.tables import flat, outcome, write_tables
 from ...metrics.unigram import write_unigram
-from ...reports.tables import flat, outcome, write_tables
-from ...runs.grid_runner import last_line, run_all, wanted_runs
 from .gpu_setup import PREPARED, Setup
 
 

@@ -9,8 +9,8 @@ import torch
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
-from ...exporting import export_standard
-from ...files import new_folder
+from ...system.files import new_folder
+from ...weights.exporting import export_standard
 from ..translation_speed import Case, build
 from .gpu_setup import SEED, Setup
 

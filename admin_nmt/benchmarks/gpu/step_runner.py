@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ...files import json_text, write_text_whole
+from ...system.files import json_text, write_text_whole
 from .gpu_setup import Setup
 
 PATIENCE = 40.0  # seconds that a step gets to stop when it is asked to; a grid gives its runs 30

@@ -17,13 +17,13 @@ from admin_nmt import AdminConfig, AdminTrainer
 
 from ...data.batching import TokenBatchSampler
 from ...data.tokenizing import pair_lengths
-from ...hardware.peak_memory import peak_memory
-from ...optimization import compilation
 from ...runs.building import build_trainer, training_arguments
 from ...runs.preparation import Prepared
 from ...runs.recipe import Recipe
 from ...runs.results import device_name
+from ...trainer import compilation
 from ...trainer.memory_prediction import BatchShape, predict_memory, worst_shape
+from ...trainer.peak_memory import peak_memory
 from ..stopwatch import Stopwatch, synchronize
 from .flops import peak_flops, update_flops
 from .gpu_setup import Setup

@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...figures.growth_plots import Growth, plot_growth
-from ...reports.markdown import table_text
+from ...system.markdown import table_text
+from ..growth_plots import Growth, plot_growth
 from . import growth
 from .page_section import Section, paragraph, rounds_of, spread
 from .part_runner import Results

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import torch
 
-from ...hardware.cpu_features import cpu_facts
 from ...runs.results import commit
+from ...system.cpu_features import cpu_facts
 from ..preparation_meter import cpu_seconds
 
 PACKAGES = ("torch", "transformers", "ctranslate2", "tokenizers", "datasets", "accelerate", "numpy", "admin_nmt")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...files import write_text_whole
-from ...reports.markdown import table_text
+from ...system.files import write_text_whole
+from ...system.markdown import table_text
 from .growth_section import draw_growth
 from .machine_facts import instructions
 from .machine_parts import MULTI30K

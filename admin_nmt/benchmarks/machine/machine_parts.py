@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ...data.phrasebook import phrasebook
-from ...files import new_folder
-from ...hardware.cpu_features import cpu_bfloat16_is_fast
+from ...system.cpu_features import cpu_bfloat16_is_fast
+from ...system.files import new_folder
 from .. import data_preparation, parts, planning_growth, start_time, training_speed, translation_speed
 from . import growth
 from .part_runner import Case, Part

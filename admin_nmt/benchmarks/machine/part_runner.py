@@ -14,8 +14,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ...console.pace import spoken
-from ...files import json_text, write_text_whole
+from ...runs.pace import spoken
+from ...system.files import json_text, write_text_whole
 from .machine_facts import load_average, machine_facts, moment, other_work, same_machine
 
 MACHINE = "machine.json"

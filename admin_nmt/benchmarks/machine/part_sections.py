@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from statistics import median
 
-from ...reports.markdown import table_text
+from ...system.markdown import table_text
 from .. import training_speed
 from ..start_time import TRANSLATE
 from .growth_section import growing

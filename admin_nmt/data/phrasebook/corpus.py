@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from ...files import write_text_whole
+from ...system.files import write_text_whole
 from . import lexicon
 from .clauses import TOPICS
 from .examples import EXAMPLES

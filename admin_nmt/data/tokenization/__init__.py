@@ -1,0 +1,1 @@
+"""Byte-level BPE, the tokenizer of imported fairseq checkpoints, and the preparation of text as the papers did it."""

@@ -1,0 +1,303 @@
+"""Byte-level BPE in Marian's layout of ids: `</s>` 0, `<unk>` 1, the pieces, and `<pad>` last.
+
+The tokenizers are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer.from_pretrained` loads without this
+package.
+"""
+
+import copy
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from ...system.errors import refusing_code
+from ...system.terminal import progress_bar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
+TARGET_FOLDER = "target_tokenizer"
+COUNTED = 10_000  # texts at once
+
+# A piece stays inside a word, with the space before it. Marks belong to the letters they modify. A digit stands alone,
+# so that the model sees the decimal positions of every number. As no piece mixes letters and punctuation, none can be
+# spelt like a special token, whose id it would take.
+WORDS = Regex(r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    vocab_size: int,
+    max_length: int = 1024,
+    tags: Sequence[str] = (),
+) -> PreTrainedTokenizerFast:
+    """Trains one BPE on texts; for a joint vocabulary, chain the lines of both languages.
+
+    Encoding loses nothing: `decode(encode(text), skip_special_tokens=True) == text` for every Unicode string. A string
+    with a lone surrogate is not Unicode text, and the tokenizer refuses it.
+
+    Args:
+        texts: lines of text, read once; only the counts of their words are kept in memory.
+        vocab_size: number of ids, special tokens included. A small corpus can yield fewer: `len(tokenizer)` is exact.
+        max_length: longest encoding in tokens, `</s>` included, to which `truncation=True` cuts.
+        tags: tokens besides, such as <bt>, which mark a sentence as a whole; no text contains them.
+
+    Raises:
+        ValueError: vocab_size has no room for the 256 bytes, the special tokens and the tags.
+    """
+    import pyarrow as pa
+
+    lines = iter(progress_bar(texts, desc="vocabulary", unit="line", unit_scale=True))
+    columns = (pa.array(some, pa.string()) for some in iter(lambda: list(islice(lines, COUNTED)), []))
+    return train_on_counts(count_parts(columns), vocab_size, max_length, tags)
+
+
+def count_parts(columns: Iterable["pa.Array"]) -> Counter[str]:
+    """How often the stretches of texts occur within which byte-level BPE merges, in its letters for bytes.
+
+    Those of one byte are left out, as there is nothing to merge. Counts of several texts may be added.
+    """
+    from .word_cutting import cut, parts  # loads pyarrow, which translating never needs
+
+    words: Counter[str] = Counter()
+    for texts in columns:
+        codes, _, known = cut(texts)
+        for word, times in zip(known, np.bincount(codes, minlength=len(known)).tolist(), strict=True):
+            words[word] += times
+    pre_tokenizer = pipeline(BPE()).pre_tokenizer
+    counts: Counter[str] = Counter()
+    for word, times in words.items():
+        for part in parts(word, pre_tokenizer):
+            if len(part) > 1 and times:  # none: words that were joined to others
+                counts[part] += times
+    return counts
+
+
+def train_on_counts(
+    counts: Mapping[str, int], vocab_size: int, max_length: int = 1024, tags: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """The tokenizer that `train_tokenizer` trains on texts with these counts of `count_parts`."""
+    smallest = SMALLEST_VOCABULARY + len(tags)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"vocab_size is {vocab_size}, but 256 bytes and {smallest - 256} special tokens need at least {smallest}."
+        )
+    # tokenizers takes no counts, only text, so that each part comes as often as it was counted; to find a line feed
+    # costs a third of what its pattern does, and no part has one.
+    backend = Tokenizer(BPE())
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("\n")
+    trainer = BpeTrainer(
+        vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
+        special_tokens=[EOS, UNK, *tags],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,  # its bars stay on the screen
+    )
+    backend.train_from_iterator(_repeated(counts), trainer)
+    return _as_fast(_with_special_tokens(backend, tags), tags, max_length)
+
+
+def _repeated(counts: Mapping[str, int], at_once: int = 200) -> Iterator[str]:
+    """Each word as often as it is counted, some hundred words in a text."""
+    rest: list[str] = []
+    for word, times in counts.items():
+        if times >= at_once:
+            yield from repeat("\n".join([word] * at_once), times // at_once)
+        rest += [word] * (times % at_once)
+        if len(rest) >= at_once:
+            yield "\n".join(rest)
+            rest.clear()
+    yield "\n".join(rest)
+
+
+def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTrainedTokenizerBase:
+    """A tokenizer of `train_tokenizer` with tags besides, in front of `<pad>`; the pieces before keep their ids.
+
+    Raises:
+        ValueError: the tokenizer lacks a tag and is of another origin.
+    """
+    missing = [tag for tag in tags if tag not in tokenizer.get_vocab()]
+    if not missing:
+        return tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerFast) or tokenizer.convert_tokens_to_ids([EOS, UNK]) != [0, 1]:
+        raise ValueError(
+            f"the tag {missing[0]} is not in the vocabulary, which is not a byte-level BPE of admin_nmt and cannot be "
+            "extended: train a new one"
+        )
+    pieces = _pieces(tokenizer)
+    pieces[tokenizer.pad_token_id : tokenizer.pad_token_id] = missing
+    return _renumbered(tokenizer, pieces, [*_tags(tokenizer), *missing])
+
+
+def with_pad_at(tokenizer: PreTrainedTokenizerFast, pad: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of `train_tokenizer` with `<pad>` at another id; the pieces from there on move up."""
+    if tokenizer.pad_token_id == pad:
+        return tokenizer
+    pieces = _pieces(tokenizer)
+    pieces.remove(PAD)
+    pieces.insert(pad, PAD)
+    return _renumbered(tokenizer, pieces, _tags(tokenizer))
+
+
+def _pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """The whole vocabulary in the order of its ids."""
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def _tags(tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    return [token for token in tokenizer.all_special_tokens if token not in (EOS, UNK, PAD)]
+
+
+def _renumbered(tokenizer: PreTrainedTokenizerFast, pieces: list[str], tags: list[str]) -> PreTrainedTokenizerFast:
+    """The same tokenizer with other ids, in the order of `pieces`."""
+    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    backend = Tokenizer(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
+    return _as_fast(_with_special_tokens(backend, tags), tags, tokenizer.model_max_length)
+
+
+def _as_fast(backend: Tokenizer, tags: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token=EOS,
+        unk_token=UNK,
+        pad_token=PAD,
+        extra_special_tokens=list(tags),
+        padding_side="right",
+        truncation_side="right",
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+        split_special_tokens=True,  # "</s>" inside a text is five characters, not the end of the sentence
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def pipeline(model: BPE) -> Tokenizer:
+    """A backend that does what all of this module do before and after BPE."""
+    backend = Tokenizer(model)
+    # The first word of a text shares its pieces with the same word elsewhere: every text gets one space in front, also
+    # one that begins with a space (ByteLevel's own add_prefix_space would skip that one), and decoding takes one away.
+    backend.normalizer = normalizers.Prepend(" ")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(WORDS, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", left=1, right=0)])
+    return backend
+
+
+def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
+    """The trained tokenizer with `<pad>` in the model's own vocabulary, as last id, and `</s>` after every text."""
+    model = json.loads(trained.to_str())["model"]
+    vocabulary = {PAD: len(model["vocab"])} | model["vocab"]
+    backend = pipeline(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
+    backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in (EOS, UNK, *tags, PAD)])
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
+    )
+    return backend
+
+
+def save_tokenizers(
+    folder: str | Path,
+    source: PreTrainedTokenizerBase,
+    target: PreTrainedTokenizerBase | None = None,
+    *,
+    positions: int | None = None,
+) -> None:
+    """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it.
+
+    Args:
+        positions: those of the model, to which the saved tokenizers cut with `truncation=True`; None for their own.
+    """
+    target_folder = Path(folder) / TARGET_FOLDER
+    _save(source, Path(folder), positions)
+    if target is None or target is source:
+        shutil.rmtree(target_folder, ignore_errors=True)  # of an earlier model, which load_tokenizers would take
+    else:
+        _save(target, target_folder, positions)
+
+
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path, positions: int | None) -> None:
+    """Save with a configuration that transformers 4 reads as well: 5 has a new name for the class, and a list here."""
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # tokenizers has no class of its own for what the system reports
+        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) from error
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["tokenizer_class"] == "TokenizersBackend":
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if not config.get("extra_special_tokens"):
+        config.pop("extra_special_tokens", None)
+    if positions is not None:
+        config["model_max_length"] = positions
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    """Returns (source, target) as saved in a folder; a joint tokenizer comes twice, as one object.
+
+    Raises:
+        ForeignCodeError: one needs code that comes with it.
+    """
+    source = _load(folder)
+    target_folder = Path(folder) / TARGET_FOLDER
+    if target_folder.is_dir():
+        return source, _load(target_folder)
+    return _reading_source(source) if getattr(source, "separate_vocabs", False) else source, source
+
+
+def _reading_source(marian: Any) -> Any:
+    """A copy of a stock Marian tokenizer of two vocabularies that spells ids of the source; as it is, the target's."""
+    source = copy.copy(marian)
+    source.decoder = {token: piece for piece, token in source.encoder.items()}
+    return source
+
+
+def _load(folder: str | Path) -> PreTrainedTokenizerBase:
+    with refusing_code(folder):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def check_tokenizer(tokenizer: Any, config: Any, target: bool = False) -> None:
+    """Checks that a tokenizer and a model's config agree on the size of the vocabulary and on `<pad>` and `</s>`.
+
+    Args:
+        config: a config with MarianConfig's fields.
+        target: compare with decoder_vocab_size, which one config may leave empty, instead of vocab_size.
+
+    Raises:
+        ValueError: names the first field that differs.
+    """
+    own_size = getattr(config, "decoder_vocab_size", None) is not None  # a stock Pegasus has no such field
+    size_field = "decoder_vocab_size" if target and own_size else "vocab_size"
+    own_pieces = getattr(tokenizer, "separate_vocabs", False) and target  # beside those of the source, which len counts
+    expected = {
+        size_field: len(tokenizer.target_encoder if own_pieces else tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    for field, value in expected.items():
+        if getattr(config, field) != value:
+            raise ValueError(
+                f"The model's {field} is {getattr(config, field)}, but its {'target' if target else 'source'} tokenizer"
+                f" has {value}: build the config from this tokenizer, or load the one the model was trained with."
+            )

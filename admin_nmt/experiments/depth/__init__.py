@@ -1,0 +1,1 @@
+"""Variances, gradients and amplification by layer: why deep post-LN models fail."""

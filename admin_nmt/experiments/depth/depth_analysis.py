@@ -1,0 +1,165 @@
+"""Why depth makes training hard: how much each sublayer depends on its residual branch, and what follows from that.
+
+Source: Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, sections 4.1 and 4.2. The output of
+sublayer i is x̂_i = Σ_{j≤i} β_ij â_j, where â_j is the output of sublayer j's function scaled to variance 1, â_0 the
+embedding, and Σ_j β_ij² = 1. A small change of the weights changes the output by about Σ_i β_ii² times a constant: of
+order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from ...model.dlcl import NoHistory
+from ...model.layers import AdminLayer
+from ...model.loss import IGNORED
+from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
+from ...model.residual import BottomToTop, PostNorm, Residual, ScaledPostNorm
+from ...weights.modes import evaluation_mode
+
+Batch = Mapping[str, Tensor]
+ADAM_EPS = 1e-8
+
+
+@torch.no_grad()
+def branch_deviations(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, list[float]]:
+    """Standard deviation of the embedding and of each sublayer's f_i over the non-padding positions of a batch.
+
+    Args:
+        batch: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T], −100 at padding.
+
+    Returns:
+        n + 1 numbers of each stack: {"encoder": [...], "decoder": [...]}; in evaluation mode, without dropout.
+    """
+    deviations: dict[str, list[float]] = {"encoder": [], "decoder": []}
+    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
+    handles = []
+    for name, stack in _stacks(model).items():
+        # What leaves the dropout is what is added to the skip connection.
+        for module in (stack.embed_dropout, *(block.dropout for block in stack.residual_blocks())):
+
+            def record(module: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
+                deviations[name].append(output[masks[name]].double().std(correction=0).item())
+
+            handles.append(module.register_forward_hook(record))
+    try:
+        _states(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return deviations
+
+
+@torch.no_grad()
+def dependencies(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
+    """β_ij of each stack, taking the branches for independent of each other, as the paper does.
+
+    Returns:
+        {"encoder": [n, n + 1], "decoder": [n, n + 1]}, float64: row i − 1 is the output of sublayer i, column 0 the
+        embedding; the squares of a row sum to 1.
+    """
+    deviations = branch_deviations(model, batch)
+    return {name: _stack_dependencies(stack, deviations[name]) for name, stack in _stacks(model).items()}
+
+
+def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
+    """Runs the stack on coefficients instead of states: a sum stays a sum, a LayerNorm divides by the norm."""
+    branches = torch.diag(torch.tensor(deviations, dtype=torch.float64))
+    outputs, index = [], 0
+    history = [branches[0]]
+    for row, layer in enumerate(stack.layers):
+        x = layer_input = _combine(stack, history, row)
+        for sublayer in cast(AdminLayer, layer).sublayers():
+            block, index = sublayer.block, index + 1
+            x = _skip(block, x, layer_input) + branches[index]
+            if isinstance(block, PostNorm) and not stack.config.normalizes_before:
+                x = _normalize(block.layer_norm, x)
+            outputs.append(x / x.norm())
+        history.append(x)
+    return torch.stack(outputs)
+
+
+def _skip(block: Residual, x: Tensor, layer_input: Tensor) -> Tensor:
+    """What a block adds its sublayer's output to."""
+    if isinstance(block, ScaledPostNorm):
+        return block.omega.double().square().mean().sqrt() * x
+    return layer_input + x if isinstance(block, BottomToTop) else x
+
+
+def _normalize(layer_norm: nn.Module, x: Tensor) -> Tensor:
+    """LayerNorm on coefficients; where it is switched off, nothing."""
+    if not isinstance(layer_norm, nn.LayerNorm):
+        return x
+    return x / x.norm() * layer_norm.weight.double().square().mean().sqrt()
+
+
+def _combine(stack: AdminStack, history: list[Tensor], row: int) -> Tensor:
+    """The input of layer `row` from the outputs of all earlier ones."""
+    if isinstance(stack.history, NoHistory):
+        return history[-1]
+    norms = stack.history.layer_norms
+    if stack.config.normalizes_before:
+        history = history[:1] + [_normalize(norm, y) for norm, y in zip(norms, history[1:], strict=False)]
+    x = stack.history.current_weight()[row, : row + 1].double() @ torch.stack(history)
+    return x if stack.config.normalizes_before or row == 0 else _normalize(norms[row - 1], x)
+
+
+@torch.no_grad()
+def output_change(
+    model: AdminForConditionalGeneration, changed: AdminForConditionalGeneration, batch: Batch
+) -> dict[str, float]:
+    """Mean squared difference, over elements at non-padding positions, of what the stacks of two models put out."""
+    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
+    before, after = _states(model, batch), _states(changed, batch)
+    return {name: (after[name] - before[name])[mask].double().square().mean().item() for name, mask in masks.items()}
+
+
+@torch.no_grad()
+def perturbed(model: AdminForConditionalGeneration, scale: float, seed: int) -> AdminForConditionalGeneration:
+    """A copy whose sublayer matrices have Gaussian noise of `scale` times their own standard deviation added."""
+    changed = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in _matrices(changed):
+        weight.add_(torch.randn(weight.shape, generator=generator), alpha=scale * weight.std().item())
+    return changed
+
+
+def updated(model: AdminForConditionalGeneration, batch: Batch, learning_rate: float) -> AdminForConditionalGeneration:
+    """A copy whose sublayer matrices have taken Adam's first step on a batch: `learning_rate` · g / (|g| + 1e-8)."""
+    changed = copy.deepcopy(model)
+    changed.zero_grad()
+    with evaluation_mode(changed):
+        changed(**batch).loss.backward()
+    with torch.no_grad():
+        for weight in _matrices(changed):
+            if (gradient := weight.grad) is not None:
+                weight.sub_(gradient / (gradient.abs() + ADAM_EPS), alpha=learning_rate)
+    changed.zero_grad()
+    return changed
+
+
+def _matrices(model: AdminForConditionalGeneration) -> Iterator[Tensor]:
+    """The weight matrices of all sublayers."""
+    for stack in _stacks(model).values():
+        for module in stack.layers.modules():
+            if isinstance(module, nn.Linear):
+                yield module.weight
+
+
+def _stacks(model: AdminForConditionalGeneration) -> dict[str, AdminStack]:
+    return {"encoder": model.model.encoder, "decoder": model.model.decoder}
+
+
+def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
+    """What the two stacks put out, in evaluation mode."""
+    with evaluation_mode(model):
+        outputs = model.model(
+            batch["input_ids"],
+            batch["attention_mask"],
+            model.prepare_decoder_input_ids_from_labels(batch["labels"]),
+            use_cache=False,
+        )
+    return {"encoder": outputs.encoder_last_hidden_state, "decoder": outputs.last_hidden_state}

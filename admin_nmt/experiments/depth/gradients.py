@@ -1,0 +1,215 @@
+"""Gradients of the loss by sublayer, and what the equations say of them.
+
+Source: Wang et al. 2019, section 2.2; x_l is the input of sublayer l + 1, x_L the stack's output. Post-LN (eq. 5):
+∂E/∂x_l = ∂E/∂x_L × Π_k ∂LN(y_k)/∂y_k × Π_k (1 + ∂f_k/∂x_k), a product with a factor a sublayer. Pre-LN (eq. 6):
+∂E/∂x_l = ∂E/∂x_L × (1 + Σ_k ∂f_k/∂x_l), which holds ∂E/∂x_L as it is, at any depth.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from torch import Tensor, nn
+from transformers import PrinterCallback
+
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+
+from ...data.batching import Seq2SeqCollator
+from ...data.phrasebook import phrasebook
+from ...data.tokenization.byte_bpe import train_tokenizer
+from ...data.tokenizing import tokenize
+from ...model.loss import IGNORED, num_target_tokens
+from ...model.modeling_admin import AdminStack
+from ...model.residual import PostNorm, ScaledPostNorm
+from ...trainer.divergence import DivergedError
+from ...weights.modes import evaluation_mode
+
+Batch = Mapping[str, Tensor]
+PAIRS = 4000  # of the phrasebook, to train on
+TOKENS, RATE = 1024, 7e-4  # of a batch; peak learning rate, after half of the updates
+
+
+@dataclass
+class Gradients:
+    """Norms in one stack of n sublayers.
+
+    Args:
+        states: n + 1 norms of ∂E/∂x_l over all sentences, positions and features; the last is that of the stack's
+            output, before the final LayerNorm of pre-LN.
+        matrices: n norms of the gradient of all weight matrices of a sublayer; LayerNorms, ω and biases do not count,
+            which not all variants have.
+    """
+
+    states: list[float]
+    matrices: list[float]
+
+
+def gradient_norms(model: AdminForConditionalGeneration, batches: Sequence[Batch]) -> dict[str, Gradients]:
+    """Norms of the gradient of the mean loss of a target token, over all batches together.
+
+    In evaluation mode E is the NLL; in training mode it is the smoothed loss, with dropout. Gradients that the
+    parameters hold are lost.
+
+    Args:
+        batches: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T], −100 at padding.
+    """
+    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
+    squares = {name: [0.0] * len(_inputs(stack)) for name, stack in stacks.items()}
+    total = sum(int(num_target_tokens(batch["labels"])) for batch in batches)
+    model.zero_grad()
+    for batch in batches:
+        with _recorded({name: _inputs(stack) for name, stack in stacks.items()}) as own:
+            (model(**batch).loss * (num_target_tokens(batch["labels"]) / total)).backward()
+        for name in stacks:
+            squares[name] = [old + new for old, new in zip(squares[name], own[name], strict=True)]
+    norms = {
+        name: Gradients([math.sqrt(square) for square in squares[name]], [*map(_norm, _matrices(stack))])
+        for name, stack in stacks.items()
+    }
+    model.zero_grad()
+    return norms
+
+
+def _inputs(stack: AdminStack) -> list[nn.Module]:
+    """Modules whose first arguments are x_0, …, x_n."""
+    return [*stack.residual_blocks(), stack.layer_norm]
+
+
+@contextmanager
+def _recorded(modules: Mapping[str, list[nn.Module]]) -> Iterator[dict[str, list[float]]]:
+    """Sums of squares of the gradients that arrive at the modules' first arguments, of one backward pass.
+
+    Under activation checkpointing a module runs twice, the second time perhaps on the same tensor: a sum of the two
+    would count its gradient twice.
+    """
+    squares = {name: [0.0] * len(watched) for name, watched in modules.items()}
+
+    def take(gradient: Tensor, name: str, index: int) -> None:
+        squares[name][index] = gradient.double().square().sum().item()
+
+    def watch(module: nn.Module, args: tuple, name: str, index: int) -> None:
+        if args[0].requires_grad:
+            args[0].register_hook(partial(take, name=name, index=index))
+
+    handles = [
+        module.register_forward_pre_hook(partial(watch, name=name, index=index))
+        for name, watched in modules.items()
+        for index, module in enumerate(watched)
+    ]
+    try:
+        yield squares
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _matrices(stack: AdminStack) -> Iterator[list[Tensor]]:
+    """The weight matrices of each sublayer; those of attention lie in a module of its name."""
+    for layer in stack.layers:
+        for sublayer in layer.sublayers():  # type: ignore[operator]
+            modules = getattr(layer, sublayer.name, nn.ModuleList([*sublayer.readers, sublayer.output])).modules()
+            yield [module.weight for module in modules if isinstance(module, nn.Linear)]
+
+
+def _norm(weights: list[Tensor]) -> float:
+    return math.sqrt(sum(w.grad.double().square().sum().item() for w in weights if w.grad is not None))
+
+
+@torch.no_grad()
+def skip_path(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, float]:
+    """What eq. 5 leaves of ‖∂E/∂x_0‖ / ‖∂E/∂x_L‖ in a chain if no gradient went through the branches.
+
+    The product of ω_i / σ(y_i) over the LayerNorms after a sum y_i = ω_i x_{i−1} + f_i, σ that of a token's features;
+    1 where there are none. With branches of the variance of their input it is (1/√2)^n (Xiong et al. 2020).
+    """
+    logs = {"encoder": 0.0, "decoder": 0.0}
+    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
+    handles = []
+    for name in logs:
+        stack: AdminStack = getattr(model.model, name)
+        for block in stack.residual_blocks():
+            if stack.config.normalizes_before or not isinstance(block, PostNorm):
+                continue
+            omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, ScaledPostNorm) else 1.0
+
+            def add(module: nn.Module, args: tuple, name: str = name, omega: float = omega) -> None:
+                deviation = args[0][masks[name]].double().std(-1, correction=0)
+                logs[name] += math.log(omega) - deviation.log().mean().item()
+
+            handles.append(block.layer_norm.register_forward_pre_hook(add))
+    try:
+        with evaluation_mode(model):
+            model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: math.exp(value) for name, value in logs.items()}
+
+
+def phrasebook_text(sentences: int, vocabulary: int, cache: Path) -> tuple[Dataset, dict[str, Tensor]]:
+    """Tokenised training pairs of the built-in phrasebook, and one held-out batch of it."""
+    splits = phrasebook(PAIRS, valid=sentences, test=0)
+    tokenizer = train_tokenizer([text for pair in splits["train"] for text in pair], vocabulary)
+    data = {
+        split: tokenize(
+            Dataset.from_dict(dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))),
+            tokenizer,
+            tokenizer,
+            keep_text=False,
+            cache_dir=cache,
+            num_proc=1,
+        )
+        for split, pairs in splits.items()
+        if pairs
+    }
+    return data["train"], Seq2SeqCollator(tokenizer.pad_token_id)([*data["valid"]])
+
+
+def train_briefly(
+    model: AdminForConditionalGeneration, data: Dataset, updates: int, seed: int, folder: Path
+) -> str | None:
+    """Train a model as a run does, with RAdam and half of the updates as warm-up; says so if it diverged."""
+    args = AdminTrainingArguments(
+        output_dir=str(folder), max_steps=updates, max_tokens=TOKENS, learning_rate=RATE, warmup_steps=updates // 2,
+        seed=seed, save_strategy="no", logging_strategy="no", report_to="none", disable_tqdm=True,
+        use_cpu=model.device.type == "cpu",
+    )  # fmt: skip
+    try:
+        trainer = AdminTrainer(model, args, train_dataset=data)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    except DivergedError as error:
+        return f"diverged at update {error.update}"
+    finally:
+        model.eval()
+    return None
+
+
+def study_gradients(
+    new_model: Callable[[dict[str, Tensor]], AdminForConditionalGeneration],
+    data: Dataset,
+    batch: dict[str, Tensor],
+    *,
+    updates: int,
+    seed: int,
+    folder: Path,
+) -> Iterator[dict]:
+    """Gradients of a new model by sublayer on a batch, and once more after `updates`, if there are any."""
+    torch.manual_seed(seed)
+    model = new_model(batch)
+    yield {"updates": 0} | _measured(model, batch)
+    if updates:
+        fault = train_briefly(model, data, updates, seed, folder)
+        yield {"updates": updates} | ({"fault": fault} if fault else _measured(model, batch))
+
+
+def _measured(model: AdminForConditionalGeneration, batch: dict[str, Tensor]) -> dict:
+    with torch.no_grad():
+        loss = model(**batch).loss.item()
+    norms = gradient_norms(model, [batch])
+    return {"nll": loss, "skip_path": skip_path(model, batch)} | {name: vars(norm) for name, norm in norms.items()}

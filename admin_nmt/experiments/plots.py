@@ -1,0 +1,169 @@
+"""Single pictures: of runs, from their results.json, or of models, from their folders."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
+
+from ..hub.model_folder import load_model
+from ..runs.pictures.curves import plot_depths, plot_perplexity
+from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from ..runs.pictures.x_axis import By, has_speeds
+from ..runs.results import FILE, load_results
+from ..system.errors import describe, user_errors
+from ..system.files import json_text
+from .tables import flat
+
+DEFAULTS = {
+    name: getattr(AdminConfig(), name)
+    for name in ("omega_rule", "train_omega", "dlcl_weights", "dlcl_normalize_history", "dlcl_dilation", "dlcl_period")
+}
+RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
+
+
+def read_json(path: Path, needed: set[str]) -> dict[str, Any]:
+    """What a run or a measurement left; raises OSError where there is no file, ValueError where it lacks `needed`."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: is no valid JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: is no JSON object")
+    check(path, values, needed)
+    return values
+
+
+def check(path: Path, values: Mapping[str, Any], needed: set[str]) -> None:
+    """Raises ValueError where `values`, from a file of another version, lack any that are needed."""
+    if missing := needed - set(values):
+        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """results.json of a run that ended."""
+    if not folder.exists():
+        raise ValueError(f"{folder}: there is no such folder")
+    values = load_results(folder)
+    check(folder / FILE, values, RESULTS)
+    return values
+
+
+def results_with_speeds(folder: Path) -> dict[str, Any]:
+    """results.json of a run whose curve can be drawn by target tokens and by hours."""
+    values = results(folder)
+    if not has_speeds(values["history"]):
+        raise ValueError(f"{folder / FILE}: logged no target tokens and speeds; draw its curve by updates")
+    return values
+
+
+def load(folder: Path) -> AdminForConditionalGeneration:
+    model = load_model(folder)
+    if not isinstance(model, AdminForConditionalGeneration):
+        raise ValueError(f"{folder}: is a {model.config.model_type} model; give the one as trained, such as final/")
+    return model
+
+
+def load_with_omega(folder: Path) -> AdminForConditionalGeneration:
+    model = load(folder)
+    if not model.config.has_omega:
+        raise ValueError(f"{folder}: variant {model.config.variant!r} has no ω to show")
+    return model
+
+
+def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
+    """Parameters of the layers of each stack, and of all the rest, the embeddings; a tied one counts once."""
+    stacks = {
+        name: sum(p.numel() for key, p in stack.named_parameters() if not key.startswith("embed_tokens"))
+        for name, stack in (("encoder", model.model.encoder), ("decoder", model.model.decoder))
+    }
+    return {"embeddings": sum(p.numel() for p in model.parameters()) - sum(stacks.values())} | stacks
+
+
+def names(folders: Sequence[Path]) -> list[str]:
+    """The shortest ends of different paths that tell them apart: a model's `final` is that of its run."""
+    paths = [folder.resolve() for folder in folders]
+    runs = [path.parent if path.name in ("final", "standard") else path for path in paths]
+    if len(set(runs)) < len(runs):  # two folders of one run
+        runs = paths
+
+    def short(run: Path) -> str:
+        ends = (run.parts[-count:] for count in range(1, len(run.parts) + 1))
+        return "/".join(next(end for end in ends if sum(other.parts[-len(end) :] == end for other in runs) == 1))
+
+    return [short(run) for run in runs]
+
+
+def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, Any]:
+    """What `read` makes of each folder, by short names; where it cannot, this is said on stderr."""
+    found = {}
+    for name, folder in zip(names(folders), folders, strict=True):
+        try:
+            found[name] = read(folder)
+        except user_errors() as error:
+            print(f"left out: {describe(error)}", file=sys.stderr)
+    return found
+
+
+def line(results: Mapping[str, Any]) -> str:
+    """What runs have in common that differ in depth and seed alone: the variant, and what is not as by default."""
+    model = results["model"]
+    config = model.get("config", {})
+    return ", ".join([model["variant"], *(f"{k}={config[k]}" for k, v in DEFAULTS.items() if config.get(k, v) != v)])
+
+
+Draw = Callable[[Mapping[str, Any], str, Path, By], None]
+FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
+    "curves": (results, plot_perplexity),
+    "depth": (
+        lambda folder: flat(run := results(folder)) | {"line": line(run)},
+        lambda rows, title, path, by: plot_depths([*rows.values()], title, path),
+    ),
+    "dlcl": (load, lambda models, title, path, by: plot_history_weights(next(iter(models.values())), path)),
+    "omega": (load_with_omega, lambda models, title, path, by: plot_omega(models, path)),
+    "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path, by: plot_sizes(sizes, path)),
+}
+
+
+def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "", by: By = "updates") -> bool:
+    """Draw a figure of runs or models, `curves` by updates, target tokens or hours; says whether all are in it.
+
+    Plain files among the inputs, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is
+    named on stderr and left out.
+    """
+    files = [path for path in inputs if path.is_file()]
+    folders = list({path.resolve(): path for path in inputs if path not in files}.values())
+    if files:
+        print(f"skipped, as they are no folders: {', '.join(path.name for path in files)}", file=sys.stderr)
+    if not folders:
+        raise ValueError(f"{figure}: name at least one folder")
+    if figure == "dlcl" and len(folders) != 1:
+        raise ValueError("dlcl shows one model: give one folder")
+    if figure != "curves" and by != "updates":
+        raise ValueError(f"--by {by} is for curves, not for {figure}")
+    read, plot = FIGURES[figure]
+    if by != "updates":
+        read = results_with_speeds
+    found = read_all(folders, read)
+    if not found:
+        raise ValueError("nothing is left to draw")
+    plot(found, title, output, by)
+    return len(found) == len(folders)
+
+
+def draw_speed(inputs: Sequence[Path], output: Path, measure: Callable[[], dict[str, Any]] | None = None) -> None:
+    """Draw the speed by depth, of earlier measurements or of what `measure` finds, which is left beside the figure."""
+    if bool(measure) == bool(inputs):
+        raise ValueError("speed: give either a JSON of earlier measurements or --measure")
+    if len(inputs) > 1:
+        raise ValueError("speed shows one measurement: give one JSON")
+    if measure:
+        facts = measure()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.with_suffix(".json").write_text(json_text(facts, indent=1) + "\n", encoding="utf-8")
+    else:
+        facts = read_json(inputs[0], {"rows", "settings", "device"})
+        check(inputs[0], facts["settings"], {"others", "num_beams", "d_model"})
+    plot_speed(facts, output)

@@ -1,1 +1,0 @@
-"""Pictures, drawn from plain numbers."""

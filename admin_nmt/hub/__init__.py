@@ -1,0 +1,1 @@
+"""Model folders and repositories: finding, checking, loading and publishing them."""

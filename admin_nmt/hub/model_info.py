@@ -1,0 +1,90 @@
+"""What a model folder holds, read from its configuration and the headers of its weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
+
+from ..model.configuration_admin import AdminConfig
+from ..model.sublayers import omega_keys
+from ..system.errors import refusing_code
+from ..weights.exporting import ExportError, FoldingError, stock_class
+from .model_folder import check_tokenizers, check_weights, read_config
+
+FIELDS = (
+    "model_type", "variant", "encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim",
+    "encoder_attention_heads", "decoder_attention_heads", "vocab_size", "decoder_vocab_size",
+    "max_position_embeddings", "positions", "score_padding", "omega_rule", "omega_profiled", "train_omega",
+    "pad_token_id", "eos_token_id", "decoder_start_token_id", "tie_word_embeddings",
+    "share_encoder_decoder_embeddings",
+)  # fmt: skip
+
+
+def model_info(folder: Path) -> dict[str, Any]:
+    """Facts of a model; its weights are not loaded, apart from ω.
+
+    Returns:
+        The fields of its configuration that shape it, `parameters` (trained ones, tied ones once), `dtypes` and `bytes`
+        of the weights, `omega` ([sublayer, smallest, mean, largest] in their order), and `export`: the stock class that
+        it is or becomes, or why there is none.
+
+    Raises:
+        ValueError: the folder is no complete model.
+    """
+    config = read_config(folder)
+    check_weights(folder, config)
+    check_tokenizers(folder, config)
+    files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
+    omega = omega_tensors(folder, config)
+    return {
+        **{name: getattr(config, name) for name in FIELDS if hasattr(config, name)},
+        "parameters": count_parameters(config),
+        "dtypes": dtypes(folder),
+        "bytes": sum(path.stat().st_size for path in files),
+        "omega": [[name, w.min().item(), w.mean().item(), w.max().item()] for name, w in omega.items()],
+        "export": export_outlook(config, omega),
+    }
+
+
+def count_parameters(config: PreTrainedConfig) -> int:
+    """Trained parameters, each once however many modules share it."""
+    with torch.device("meta"), refusing_code(config.name_or_path):
+        model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def dtypes(folder: Path) -> list[str]:
+    """Types of the stored tensors, as safetensors names them."""
+    found = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    return sorted(found)
+
+
+def omega_tensors(folder: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
+    """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
+    if not isinstance(config, AdminConfig):
+        return {}
+    keys = omega_keys(config)
+    found: dict[str, Tensor] = {}
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            stored = set(file.keys())
+            found |= {name: file.get_tensor(key).float() for name, key in keys.items() if key in stored}
+    return {name: found[name] for name in keys if name in found}
+
+
+def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str:
+    """The stock class that a model is or becomes, or why the export refuses it; `export_standard` has the last word."""
+    if not isinstance(config, AdminConfig):
+        return f"is a stock {config.model_type} already"
+    try:
+        name = stock_class(config, omega).__name__
+    except (ExportError, FoldingError) as error:
+        return f"none: {error}"
+    return f"{name}, folded" if config.has_omega or config.variant == "ln_scaling" else name

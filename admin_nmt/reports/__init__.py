@@ -1,1 +1,0 @@
-"""Tables, comparison pages and the analysis of depth."""

@@ -1,0 +1,252 @@
+"""What is in the files of somebody's own text, whether one can train on it, and which pairs of it are held out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from datasets import Dataset
+from pyarrow.parquet import read_schema
+from xxhash import xxh3_64_intdigest
+
+from ...data.arrow_cache import BATCH
+from ...data.cleaning import CleaningOptions, clean
+from ...data.parallel_text import load_parallel, read_lines, texts_of
+from ...metrics.languages import has_spaces
+from ...system.files import write_text_whole
+from .own_files import OwnFiles, code_of
+
+POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
+FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
+FEWEST_HELD_OUT = 10  # pairs of a split; with fewer its scores say nothing
+PAIRS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class OwnCorpus:
+    """Somebody's training pairs, cleaned.
+
+    Args:
+        files: where they are from.
+        read: pairs in the files.
+        kept: pairs that cleaning leaves.
+        bytes_a_pair: UTF-8 bytes of the longer side of a pair, on average.
+        held_out: of `valid` and `test` what a recipe says of them: files that were given, or written here.
+        split_off: how many pairs went from the training text into each of them.
+        example: a held-out source sentence of some words, where there is one.
+        columns: of JSON lines and Parquet, None for `source` and `target`.
+        cache_dir: where what was read is kept.
+    """
+
+    files: OwnFiles
+    read: int
+    kept: int
+    bytes_a_pair: float
+    held_out: dict[str, dict[str, Any]] = field(default_factory=dict)
+    split_off: dict[str, int] = field(default_factory=dict)
+    example: str | None = None
+    columns: list[str] | None = None
+    cache_dir: str = "runs/cache"
+
+    @property
+    def training(self) -> int:
+        """Pairs that are left for training, where each held-out sentence stands in one pair."""
+        return self.kept - sum(self.split_off.values())
+
+
+def columns_and_languages(
+    files: OwnFiles, columns: list[str] | None, languages: list[str] | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """Which columns of JSON lines or Parquet hold the pairs, None for `source` and `target`, and the languages.
+
+    Args:
+        columns: those that were named, if any.
+        languages: those that are known, if any; else the names of two columns may tell them.
+    """
+    found = _columns(files.source[0])
+    if columns is not None or not found or set(PAIRS) <= set(found):
+        return columns, languages
+    if languages is not None and set(languages) <= set(found):
+        return languages, languages
+    if languages is None and len(found) == 2 and all(code_of(name) == name for name in found):
+        return found, found
+    return None, languages
+
+
+def _columns(file: str) -> list[str]:
+    """The names of the texts in the first record of a file, none where it has no names."""
+    kind = Path(file.removesuffix(".gz")).suffix
+    if kind == ".parquet":
+        return list(read_schema(file).names)
+    if kind not in (".jsonl", ".json"):
+        return []
+    try:
+        record = json.loads(next(iter(read_lines(file)), "{}"))
+    except (ValueError, RecursionError):  # which is told, with its line, by whoever reads all of it
+        return []
+    return [name for name, text in texts_of(record).items() if isinstance(text, str)]
+
+
+def cleaning_options(languages: Sequence[str]) -> dict[str, Any]:
+    """Fields of `data.cleaning`: held-out sentences stay out on either side, and words count where there are spaces."""
+    without = {} if all(map(has_spaces, languages)) else {"max_ratio": None}
+    return {"drop_held_out": "either"} | without
+
+
+def read_own_corpus(
+    files: OwnFiles,
+    given: Mapping[str, OwnFiles],
+    languages: Sequence[str],
+    folder: Path,
+    *,
+    cache_dir: Path,
+    columns: list[str] | None = None,
+    cleaning: Mapping[str, Any] | None = None,
+) -> OwnCorpus:
+    """Read and clean the training pairs; hold pairs out for `valid` and `test` where they are not given.
+
+    Args:
+        files: of the training pairs.
+        given: those of `valid` and `test` that there are.
+        languages: codes of source and target.
+        folder: where held-out pairs are written, as text, such as `valid.en` and `valid.de`.
+        cache_dir: of everything that is read.
+        columns: of JSON lines and Parquet.
+        cleaning: fields of `data.cleaning`; by default `cleaning_options`.
+
+    Raises:
+        ValueError: in one sentence, why one cannot train on the files.
+    """
+    how = CleaningOptions(**cleaning_options(languages) if cleaning is None else cleaning)
+    options: dict[str, Any] = {} if columns is None else {"columns": columns}
+    load = {split: part.fields() | options for split, part in given.items()}
+    pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
+    others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
+    held_out = None if not others else Dataset.from_dict({side: _joined(others, side) for side in PAIRS})
+    cleaned, counts = clean(pairs, how, held_out, cache_dir=cache_dir)
+    facts = text_facts(cleaned)
+    check(files, counts, facts, languages)
+    wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in given}
+    chosen = choose(facts, wanted)
+    example = None
+    for split, indices in chosen.items():
+        if len(indices) < FEWEST_HELD_OUT:
+            raise ValueError(
+                f"{files}: the {counts['kept']:,} pairs repeat so few sentences that only {len(indices)} are left to "
+                f"hold out for {split}; give more different sentences, or held-out files with --valid-source and "
+                "--test-source"
+            )
+        part = cleaned.select(indices)
+        load[split] = write_pairs(part, languages, folder, split)
+        example = next((text for text in part["source"] if 4 <= len(text.split()) <= 12), example)
+    sizes = {split: len(indices) for split, indices in chosen.items()}
+    longer = np.maximum(facts["source_bytes"], facts["target_bytes"]).mean()
+    return OwnCorpus(
+        files, counts["total"], counts["kept"], float(longer), load, sizes, example, columns, str(cache_dir)
+    )
+
+
+def _joined(corpora: Sequence[Dataset], side: str) -> list[str]:
+    return [text for corpus in corpora for text in corpus[side]]
+
+
+def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
+    """For each side of each pair a 64-bit key of the text, its bytes and its words, [pairs] each.
+
+    Text that is not one plain line has 0 words.
+
+    Returns:
+        `source_key`, `source_bytes`, `source_words`, and so for the target.
+    """
+    kinds = {"key": np.uint64, "bytes": np.int32, "words": np.int32}
+    facts = {f"{side}_{name}": np.empty(len(pairs), kind) for side in PAIRS for name, kind in kinds.items()}
+    for start in range(0, len(pairs), BATCH):
+        batch = pairs[start : start + BATCH]
+        for side in PAIRS:
+            for row, text in enumerate(batch[side], start):
+                encoded = text.strip().encode()
+                facts[f"{side}_key"][row] = xxh3_64_intdigest(encoded)
+                facts[f"{side}_bytes"][row] = len(encoded)
+                facts[f"{side}_words"][row] = len(text.split()) if len(text.splitlines()) == 1 else 0
+    return facts
+
+
+def check(
+    files: OwnFiles, counts: Mapping[str, int], facts: Mapping[str, npt.NDArray[Any]], languages: Sequence[str]
+) -> None:
+    """Refuse text that no translation can be learnt from.
+
+    Args:
+        counts: of the cleaning.
+        facts: of the pairs that it left.
+
+    Raises:
+        ValueError: the sides are equal, single words, or too few pairs.
+    """
+    total, kept = counts["total"], counts["kept"]
+    if counts["copy"] > total / 2:
+        raise ValueError(
+            f"{files}: {counts['copy']:,} of {total:,} pairs have the same text on both sides; give the text in one "
+            "language, and its translation"
+        )
+    if kept < FEWEST:
+        dropped = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
+        left = f", of which cleaning leaves {kept:,} ({', '.join(dropped)})" if dropped else ""
+        raise ValueError(
+            f"{files}: {total:,} pairs{left} are too few to learn from: give {FEWEST} or more, better some thousands"
+        )
+    single = (facts["source_words"] == 1) & (facts["target_words"] == 1)
+    if all(map(has_spaces, languages)) and single.mean() > 0.9:
+        raise ValueError(
+            f"{files}: {int(single.sum()):,} of {kept:,} pairs are a single word on both sides; give sentences: "
+            "from words alone a model does not learn to translate them"
+        )
+
+
+def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> dict[str, list[int]]:
+    """Pairs to hold out, no sentence of which is in two splits, the same for the same text in any order.
+
+    Pairs whose sentences stand nowhere else come first, in an order as good as random: of a sentence that stands in
+    many pairs, all would be lost for training. Pairs that may be too long for the model come last.
+
+    Args:
+        facts: of all pairs, as `text_facts` gives them.
+        wanted: how many for each split.
+
+    Returns:
+        Rows of each split, in order; the splits may be smaller than wanted.
+    """
+    times = np.zeros(len(facts["source_key"]), np.int64)
+    for side in PAIRS:
+        _, which, count = np.unique(facts[f"{side}_key"], return_inverse=True, return_counts=True)
+        times += count[which]
+    mixed = facts["source_key"] * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"]
+    usable = (facts["source_words"] > 0) & (facts["target_words"] > 0)  # one line each
+    long = np.maximum(facts["source_bytes"], facts["target_bytes"]) >= POSITIONS  # a token has a byte, but for the end
+    candidates = (int(row) for row in np.lexsort((mixed, times, long)) if usable[row])
+    seen: set[tuple[str, int]] = set()
+
+    def fresh(row: int) -> bool:
+        keys = {(side, int(facts[f"{side}_key"][row])) for side in PAIRS}
+        if keys & seen:
+            return False
+        seen.update(keys)
+        return True
+
+    rows = filter(fresh, candidates)
+    return {split: sorted(islice(rows, number)) for split, number in wanted.items()}
+
+
+def write_pairs(pairs: Dataset, languages: Sequence[str], folder: Path, name: str) -> dict[str, str]:
+    """Write pairs as two text files; gives what a recipe says of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sides = dict(zip(PAIRS, languages, strict=True))
+    same = len(set(languages)) == 1  # as in paraphrasing
+    files = {side: folder / f"{name}{f'.{side}' * same}.{language}" for side, language in sides.items()}
+    for side, path in files.items():
+        write_text_whole(path, "".join(f"{text}\n" for text in pairs[side]))
+    return {side: str(path) for side, path in files.items()}

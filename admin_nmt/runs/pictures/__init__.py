@@ -1,0 +1,1 @@
+"""The pictures of a run and its card: training curves and ω."""

@@ -1,0 +1,162 @@
+"""Sections of a YAML file as pydantic models, whose fields are those of dataclasses and functions.
+
+pydantic checks names and types and knows the place of what is wrong. What a section hands on to a class or function has
+the names, types and defaults of that class or function: `section_of` reads them from it, and they stand nowhere else.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import reduce
+from inspect import Parameter, signature
+from operator import or_
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import torch
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from ..system.messages import sentence
+
+
+class Section(BaseModel):
+    """Fields of a file, of the types that they are annotated with and no others; it is written as it was given.
+
+    Attributes:
+        without_effect: names that one may expect among the fields, each with what to do instead.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    without_effect: ClassVar[Mapping[str, str]] = {}
+    _given: tuple[str, ...] = ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_what_was_given(cls, values: Any, check: Callable[[Any], Self]) -> Self:
+        given = tuple(values) if isinstance(values, dict) else ()
+        if unknown := sorted(str(name) for name in given if name not in cls.model_fields):
+            context = {"name": unknown[0], "known": [*cls.model_fields], "hint": cls.without_effect.get(unknown[0])}
+            raise PydanticCustomError("unknown_field", "unknown field", context)
+        section = check(values)
+        section._given = given
+        return section
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were given, in their order, without the defaults of the others."""
+        return {name: as_given(getattr(self, name)) for name in self._given}
+
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def as_given(value: Any) -> Any:
+    """What a field holds, with sections as mappings of the fields that were given."""
+    if isinstance(value, list):
+        return [as_given(item) for item in value]
+    return value.given() if isinstance(value, Section) else value
+
+
+def checked(
+    kind: type[AnySection], values: dict[str, Any], path: str | Path, overrides: Collection[str] = ()
+) -> AnySection:
+    """A section, such as a whole recipe, of the values of a file.
+
+    Args:
+        path: what errors call the file.
+        overrides: names of the fields whose values are not the file's, but those of options.
+
+    Raises:
+        ValueError: in one sentence: the file or the option, the first field that is wrong, and what belongs there.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        field, text = sentence(error, values)
+        options = [name for name in overrides if f"{field}.".startswith((f"{name}.", f"{name}["))]
+        if options and text.startswith(options[-1]):
+            raise ValueError(f"--{text}") from error
+        raise ValueError(f"{f'--{options[-1]}' if options else path}: {text}") from error
+
+
+def section_of(
+    *sources: Any,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+    limits: Mapping[str, Any] | None = None,
+) -> Any:
+    """A class of sections with the fields of dataclasses and the parameters of functions, their types and defaults.
+
+    Args:
+        sources: dataclasses and functions; of two with the same field, the later one's holds.
+        only: names to take; None for all.
+        without: names to leave out.
+        limits: of numbers by their names, as pydantic's `Field` has them; null is within any.
+    """
+    taken: dict[str, Any] = {}
+    for source in sources:
+        hints = get_type_hints(source, localns={"torch": torch})  # transformers imports it for type checkers alone
+        for name, default in _defaults(source):
+            if (only is None or name in only) and name not in without:
+                kind: Any = _yaml_type(hints[name])
+                if name in (limits or {}):
+                    kind = Annotated[kind, (limits or {})[name]]
+                taken[name] = (kind, ... if default is MISSING else Field(default=default))
+    return create_model(f"{sources[0].__name__}Section", __base__=Section, **taken)
+
+
+def one_or_several(section: Any) -> Any:
+    """The type of a section, or of a list of them; a mistake in one is told of that one alone."""
+    kinds = Annotated[section, Tag("one")] | Annotated[list[section], Tag("several")]
+    return Annotated[kinds, Discriminator(lambda given: "several" if isinstance(given, list) else "one")]
+
+
+def _defaults(source: Any) -> Iterator[tuple[str, Any]]:
+    """Names with their defaults, MISSING where there is none."""
+    if is_dataclass(source):
+        for field in fields(source):
+            if field.init:
+                yield field.name, field.default if field.default_factory is MISSING else field.default_factory()
+    else:
+        for parameter in signature(source).parameters.values():
+            yield parameter.name, MISSING if parameter.default is Parameter.empty else parameter.default
+
+
+def _yaml_type(hint: Any) -> Any:
+    """What YAML can hold of a type: the values of an enumeration, lists, numbers that may be whole, text for a path.
+
+    None where YAML can hold nothing of it, such as torch.dtype: a union goes without that member.
+    """
+    if get_origin(hint) in (Union, UnionType):
+        parts = get_args(hint)
+        if any(isinstance(part, type) and issubclass(part, Enum) for part in parts):
+            parts = tuple(part for part in parts if part is not str)  # the class turns text into the enumeration
+        return reduce(or_, dict.fromkeys(kind for part in parts if (kind := _yaml_type(part)) is not None))
+    if get_origin(hint) in (list, Sequence):
+        return list[_yaml_type(get_args(hint)[0])]  # type: ignore[misc]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        values = tuple(item.value for item in hint)
+        choice: Any = Literal[values]
+        return Annotated[choice, BeforeValidator(_bare_no)] if "no" in values else choice
+    if hint is Path:
+        return str
+    if hint is float:
+        return int | float
+    known = hint in (str, int, bool, dict, NoneType, Any) or get_origin(hint) in (dict, Literal, Annotated)
+    return hint if known else None
+
+
+def _bare_no(value: Any) -> Any:
+    """YAML reads a bare no as false."""
+    return "no" if value is False else value

@@ -1,1 +1,0 @@
-"""YAML files with sections: their fields, their types, and one sentence for what is wrong in one."""

@@ -1,0 +1,154 @@
+"""Fold ω into the weights: an ADMIN or DeepNorm model becomes a plain post-LN Transformer with the same outputs."""
+
+import copy
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
+from ..model.residual import ScaledPostNorm, ScaledPreNorm
+from ..model.sublayers import SUBLAYERS, omega_keys
+
+SMALLEST_OMEGA = 1e-3
+NO_LAYER_NORM = "it has no LayerNorm, and every standard Transformer has one in each sublayer"
+NO_STANDARD_FORM = {
+    "b2t": "no standard Transformer adds a layer's input before its last LayerNorm",
+    "rezero": NO_LAYER_NORM,
+    "t_fixup": NO_LAYER_NORM,
+}
+
+
+class FoldingError(ValueError):
+    """The model has no equivalent standard Transformer; the message names the reason or the sublayer."""
+
+
+def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
+    """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
+    return {name: model.get_parameter_or_buffer(key).detach() for name, key in omega_keys(model.config).items()}
+
+
+def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
+    """Refuse a model that no standard post-LN Transformer equals.
+
+    Args:
+        omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
+
+    Raises:
+        FoldingError: for DLCL, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a first sublayer and for
+            |ω| < 1e-3.
+    """
+    if config.has_history or config.is_transparent:
+        raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
+    if config.variant in NO_STANDARD_FORM:
+        raise FoldingError(
+            f"variant {config.variant!r} cannot be folded: {NO_STANDARD_FORM[config.variant]}; share the model as it "
+            "is, with its code"
+        )
+    if config.variant == "ln_scaling":
+        raise FoldingError("variant 'ln_scaling' has no ω to fold: export it, which folds 1/√l into its LayerNorms")
+    if config.normalizes_before:
+        raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")
+    first = [f"{stack} 0 {sublayers[0]}" for stack, sublayers in SUBLAYERS.items()]
+    for name, w in omega.items():
+        smallest = w.abs().min()
+        if not smallest >= SMALLEST_OMEGA:  # which NaN is not either
+            raise FoldingError(f"{name}: the smallest entry of |ω| is {smallest:.1e}, too near 0 to divide by")
+        if name in first and (not torch.allclose(w, w[0], rtol=1e-6, atol=0) or w[0] < 0):
+            raise FoldingError(f"{name}: ω of a first sublayer must be one positive number to be folded, and it is not")
+
+
+def refuse_adapters(model: PreTrainedModel) -> None:
+    """Refuse a model with adapters of PEFT: what they add is not in the weights yet.
+
+    Raises:
+        FoldingError: saying how to merge them.
+    """
+    if hasattr(model, "peft_config"):
+        raise FoldingError("the model has adapters of PEFT: merge them first, model.merge_and_unload() of a PeftModel")
+
+
+@torch.no_grad()
+def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """Return a copy of `model` with variant `post_ln` that computes the same up to rounding.
+
+    Where ω of a stack's first sublayer is not 1 (closed forms, DeepNorm), the states differ by up to 5e-5.
+
+    x_{i−1} = γ⊙z + β is the output of a LayerNorm, so ω_i moves into it: γ' = ω_i⊙γ, β' = ω_i⊙β, and the input columns
+    of every weight that reads x_{i−1} are divided by ω_i. The first sublayer of a stack has no LayerNorm before it: its
+    ω must be uniform, LN(c·x + f) = LN(x + f/c), which divides the output projection by c and changes LayerNorm's ε by
+    1/c²: the source of the 5e-5. Fold after averaging checkpoints, in float32 or wider.
+
+    Raises:
+        FoldingError: as [`check_foldable`], for adapters, and for half precision where there is ω to fold.
+    """
+    refuse_adapters(model)
+    config = model.config
+    check_foldable(config, omega_by_sublayer(model))
+    scaled = _copy_to_scale(model)
+    if config.has_omega:
+        _fold_stack(scaled.model.encoder)
+        _fold_stack(scaled.model.decoder)
+    return _as_variant("post_ln", scaled)
+
+
+@torch.no_grad()
+def fold_layer_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """Return a copy of a model of variant `ln_scaling` with variant `pre_ln` that computes the same up to rounding.
+
+    LN(x)/√l has the weight γ/√l and the bias β/√l.
+
+    Raises:
+        FoldingError: for half precision.
+    """
+    scaled = _copy_to_scale(model)
+    for block in (*scaled.model.encoder.residual_blocks(), *scaled.model.decoder.residual_blocks()):
+        block = cast(ScaledPreNorm, block)
+        _scale(block.layer_norm, block.scale)
+    return _as_variant("pre_ln", scaled)
+
+
+def _copy_to_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    scales = model.config.has_omega or model.config.variant == "ln_scaling"
+    if scales and model.dtype not in (torch.float32, torch.float64):
+        raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
+    return copy.deepcopy(model)
+
+
+def _as_variant(variant: str, scaled: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """The weights of `scaled`, but for ω, in a model of another variant."""
+    folded_config = copy.deepcopy(scaled.config)
+    folded_config.variant, folded_config.train_omega = variant, False
+    folded_config.omega_profiled = folded_config.released_init = False
+    with torch.device("meta"):
+        folded = AdminForConditionalGeneration(folded_config)
+    state = {name: tensor for name, tensor in scaled.state_dict().items() if not name.endswith(".omega")}
+    folded.load_state_dict(state, assign=True)
+    for stack in ("encoder", "decoder"):
+        # The sinusoids are not in the state dict and would stay on the meta device.
+        folded.get_submodule(f"model.{stack}").embed_positions = scaled.get_submodule(f"model.{stack}").embed_positions
+    folded.tie_weights()
+    folded.generation_config = scaled.generation_config
+    return folded.train(scaled.training)
+
+
+def _fold_stack(stack: AdminStack) -> None:
+    previous: nn.LayerNorm | None = None
+    for sublayer in stack.sublayers():
+        block = cast(ScaledPostNorm, sublayer.block)
+        omega = block.omega.detach()
+        if previous is None:  # LN(c·x + f) = LN(x + f/c)
+            _scale(sublayer.output, 1 / omega[0])
+        else:
+            _scale(previous, omega)
+            for reader in sublayer.readers:
+                reader.weight.div_(omega)
+        previous = block.layer_norm
+
+
+def _scale(module: nn.LayerNorm | nn.Linear, factor: Tensor | float) -> None:
+    module.weight.mul_(factor)
+    module.bias.mul_(factor)

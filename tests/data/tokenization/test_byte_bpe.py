@@ -1,0 +1,249 @@
+import gzip
+import subprocess
+import sys
+from errno import ENOSPC
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
+
+from admin_nmt import AdminConfig
+from admin_nmt.data.tokenization.byte_bpe import (
+    SMALLEST_VOCABULARY,
+    check_tokenizer,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizer,
+    with_pad_at,
+    with_tags,
+)
+
+LINES = [f"The {size} dog has {n} bones. Der Hund hat {n} Knochen." for size in ("small", "big") for n in range(100)]
+AWKWARD = [
+    "",
+    " ",
+    "  leading and trailing  ",
+    "two  spaces\tand\r\n\nlines",
+    "</s>",
+    "a </s> b<pad> <unk>c",
+    "Ġhello Ċ",
+    "e\u0301 is not é",
+    "👩‍👩‍👧 हिन्दी 中文 \u200b\ufeff",
+    "\x00\x7f\U0010ffff",
+    "1,234.50 ½ ²",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer(LINES, vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def reloaded(tokenizer, tmp_path_factory) -> PreTrainedTokenizerFast:
+    """Saved, loaded, saved and loaded again: nothing may live only in the object that was trained."""
+    for folder in (tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")):
+        tokenizer.save_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    return tokenizer
+
+
+def assert_round_trip(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
+    ids = tokenizer(text)["input_ids"]
+    assert ids[-1] == 0
+    assert not {0, 1, len(tokenizer) - 1} & set(ids[:-1]), "a special token was read out of the text"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text + "</s>"
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+@pytest.mark.parametrize("which", ["tokenizer", "reloaded"])
+def test_round_trip_of_awkward_texts(which, text, request):
+    assert_round_trip(request.getfixturevalue(which), text)
+
+
+@given(text=st.text() | st.lists(st.sampled_from([*AWKWARD, "dog", " ", "</s", ">"])).map("".join))
+def test_round_trip_of_any_text(tokenizer, reloaded, text):
+    assert_round_trip(tokenizer, text)
+    assert reloaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert_round_trip(reloaded, text)
+
+
+def test_lone_surrogates_are_refused_not_replaced(tokenizer):
+    with pytest.raises((TypeError, UnicodeEncodeError)):
+        tokenizer("\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        train_tokenizer(["a\ud800"], vocab_size=280)
+
+
+@pytest.mark.parametrize("which", ["tokenizer", "reloaded"])
+def test_layout_is_marians(which, request):
+    tokenizer = request.getfixturevalue(which)
+    assert len(tokenizer) == tokenizer.vocab_size == 300
+    assert tokenizer.convert_tokens_to_ids(["</s>", "<unk>", "<pad>"]) == [0, 1, 299]
+    assert (tokenizer.eos_token_id, tokenizer.unk_token_id, tokenizer.pad_token_id) == (0, 1, 299)
+    assert sorted(tokenizer.get_vocab().values()) == list(range(300))
+    assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(tokenizer.get_vocab())
+
+
+@pytest.mark.parametrize("which", ["tokenizer", "reloaded"])
+def test_batches(which, request):
+    tokenizer = request.getfixturevalue(which)
+    batch = tokenizer(["The dog", "The big dog has 99 bones."], padding=True)
+    assert list(batch) == ["input_ids", "attention_mask"]
+    short, long = batch["input_ids"]
+    assert len(short) == len(long) and short[-1] == 299 and short.index(0) == sum(batch["attention_mask"][0]) - 1
+    assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == [
+        "The dog",
+        "The big dog has 99 bones.",
+    ]
+
+
+def test_truncation_keeps_the_end_of_sentence():
+    tokenizer = train_tokenizer(LINES, vocab_size=300, max_length=5)
+    whole, cut = tokenizer(LINES[0])["input_ids"], tokenizer(LINES[0], truncation=True)["input_ids"]
+    assert cut == [*whole[:4], 0]
+
+
+def test_words_share_their_pieces_wherever_they_stand(tokenizer):
+    def pieces(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    assert pieces("bones dog") == pieces("bones") + pieces("dog")
+
+
+def test_digits_stand_alone(tokenizer):
+    assert len(tokenizer("Knochen 2024", add_special_tokens=False)["input_ids"]) == 1 + 4
+
+
+def test_training_is_deterministic_and_reads_its_texts_once(tokenizer):
+    again = train_tokenizer(iter(LINES), vocab_size=300)
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_a_small_corpus_gives_fewer_pieces_but_the_same_layout():
+    tokenizer = train_tokenizer(["ab ab"], vocab_size=1000)
+    assert len(tokenizer) == SMALLEST_VOCABULARY + 2  # the pieces "ab" and " ab"
+    assert tokenizer.pad_token_id == len(tokenizer) - 1
+    assert_round_trip(tokenizer, "ab 中文")
+
+
+def test_vocabulary_without_room_for_all_bytes_is_refused():
+    assert len(train_tokenizer([], SMALLEST_VOCABULARY)) == SMALLEST_VOCABULARY
+    with pytest.raises(ValueError, match=r"vocab_size is 258.*at least 259"):
+        train_tokenizer(LINES, vocab_size=SMALLEST_VOCABULARY - 1)
+
+
+def test_auto_tokenizer_needs_no_code_of_ours(tokenizer, tmp_path):
+    """Beside a stock Marian config, as an exported model has it."""
+    tokenizer.save_pretrained(tmp_path)
+    MarianConfig(vocab_size=300, pad_token_id=299, decoder_start_token_id=299).save_pretrained(tmp_path)
+    text = " The dog says </s>: 77 Knochen 👍 "
+    program = (
+        "import sys\nfrom transformers import AutoTokenizer\n"
+        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
+        "ids = tokenizer(sys.argv[2])['input_ids']\n"
+        "assert tokenizer.decode(ids, skip_special_tokens=True) == sys.argv[2]\n"
+        "assert not any(name.startswith('admin_nmt') for name in sys.modules)\n"
+        "print(ids)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), text], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(tokenizer(text)["input_ids"])
+
+
+def test_separate_vocabularies(tokenizer, tmp_path):
+    target = train_tokenizer(LINES, vocab_size=280)
+    save_tokenizers(tmp_path, tokenizer, target)
+    assert [len(loaded) for loaded in load_tokenizers(tmp_path)] == [300, 280]
+    assert len(AutoTokenizer.from_pretrained(tmp_path)) == 300
+
+    save_tokenizers(tmp_path, tokenizer)
+    source, target = load_tokenizers(tmp_path)
+    assert source is target and len(source) == 300
+
+
+def test_tags_join_a_vocabulary(tokenizer, tmp_path):
+    tagged = with_tags(with_tags(tokenizer, ["<bt>"]), ["<bt>", "<web>"])
+    save_tokenizers(tmp_path, tagged)
+    tagged, _ = load_tokenizers(tmp_path)
+    size = len(tokenizer)
+    assert len(tagged) == size + 2 and tagged.pad_token_id == size + 1
+    assert tagged.convert_tokens_to_ids(["<bt>", "<web>"]) == [size - 1, size]
+    for text in (*AWKWARD, *LINES[:5], "<bt> <web>"):
+        assert tagged(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert tagged.decode([size - 1, *tokenizer("a dog")["input_ids"]], skip_special_tokens=True) == "a dog"
+    assert with_tags(tagged, ["<web>"]) is tagged
+
+
+def test_padding_elsewhere_changes_nothing_but_ids(tokenizer, tmp_path):
+    """Where the other vocabulary of a model ends, whose <pad> is this one's too; tags stay in front of it in both."""
+    assert with_pad_at(tokenizer, 299) is tokenizer
+    moved = with_pad_at(with_tags(tokenizer, ["<bt>"]), 280)
+    save_tokenizers(tmp_path, moved)
+    moved, _ = load_tokenizers(tmp_path)
+    assert len(moved) == 301 and moved.pad_token_id == 280
+    for text in (*AWKWARD, *LINES[:5], "<bt>"):
+        ids = moved(text)["input_ids"]
+        assert 280 not in ids
+        assert moved.convert_ids_to_tokens(ids) == tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+        assert moved.decode(ids, skip_special_tokens=True) == text
+    assert moved([LINES[0], "a"], padding=True)["input_ids"][1][-1] == 280
+    tagged = with_tags(moved, ["<web>"])
+    assert (tagged.pad_token_id, tagged.convert_tokens_to_ids("<web>"), len(tagged)) == (281, 280, 302)
+    assert tagged.convert_tokens_to_ids("<bt>") == moved.convert_tokens_to_ids("<bt>") + 1 == 301
+
+
+def test_tags_for_a_vocabulary_of_another_kind(tokenizer):
+    backend = Tokenizer(models.BPE(vocab={"<pad>": 0, "a": 1, "</s>": 2}, merges=[]))
+    other = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    with pytest.raises(ValueError, match="the tag <bt> is not in the vocabulary"):
+        with_tags(other, ["<bt>"])
+
+
+def test_check_tokenizer(tokenizer):
+    check_tokenizer(tokenizer, AdminConfig(vocab_size=300))
+    check_tokenizer(tokenizer, AdminConfig(vocab_size=300), target=True)
+    check_tokenizer(tokenizer, MarianConfig(vocab_size=300, pad_token_id=299))
+
+
+@pytest.mark.parametrize(
+    "fields, target, message",
+    [
+        ({"vocab_size": 301}, False, "vocab_size is 301, but its source tokenizer has 300"),
+        ({"decoder_vocab_size": 301}, True, "decoder_vocab_size is 301, but its target tokenizer has 300"),
+        ({"pad_token_id": 0}, False, "pad_token_id is 0, but its source tokenizer has 299"),
+        ({"eos_token_id": 2}, False, "eos_token_id is 2, but its source tokenizer has 0"),
+    ],
+)
+def test_check_tokenizer_names_the_field_that_differs(tokenizer, fields, target, message):
+    config = MarianConfig(**{"vocab_size": 300, "pad_token_id": 299} | fields)
+    with pytest.raises(ValueError, match=message):
+        check_tokenizer(tokenizer, config, target=target)
+
+
+@pytest.mark.shared
+def test_multi30k_round_trip(shared):
+    lines = []
+    for language in ("en", "de"):
+        with gzip.open(
+            shared / "data" / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8", newline=""
+        ) as file:
+            lines += file.read().split("\n")[:1000]
+    tokenizer = train_tokenizer(lines, vocab_size=8000)
+    ids = tokenizer(lines)["input_ids"]
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == lines
+    assert not any(1 in sentence for sentence in ids)
+
+
+def test_a_full_disk_is_told_as_the_system_does(tmp_path, monkeypatch):
+    """tokenizers raises a bare Exception."""
+    tokenizer = train_tokenizer(["a b c"] * 9, 300)
+    (tmp_path / "tokenizer.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        save_tokenizers(tmp_path, tokenizer)
+    assert error.value.errno == ENOSPC and error.value.filename == str(tmp_path)

@@ -1,0 +1,237 @@
+"""The search on shared rows: token for token what `generate` gives, whatever the model and the settings."""
+
+import contextlib
+import threading
+
+import pytest
+import torch
+from toy import random_ids
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding.scoring import score_pairs
+from admin_nmt.decoding.search import generation
+from admin_nmt.decoding.search.beam_search import Hypotheses, best_of_rows
+from admin_nmt.decoding.search.generation import generate_ids
+from admin_nmt.decoding.search.sampling import Sampling
+from admin_nmt.decoding.search.search_settings import SearchSettings
+from admin_nmt.weights.exporting import standard_model
+
+VOCABULARY = 24
+SETTINGS = [
+    {"num_beams": 1},
+    {"num_beams": 2, "length_penalty": 0.6},
+    {"num_beams": 3, "min_new_tokens": 6},
+    {"num_beams": 4, "length_penalty": 0.0, "max_new_tokens": 7},
+    {"num_beams": 5, "length_penalty": 2.0},
+    {"num_beams": 5, "min_new_tokens": 9, "max_new_tokens": 9},
+    {"num_beams": 3, "eos_token_id": [0, 5]},
+    {"num_beams": 4, "suppress_tokens": [3, VOCABULARY - 1]},
+    {"num_beams": 2, "bad_words_ids": [[7], [8]]},
+    {"num_beams": 4, "renormalize_logits": True, "suppress_tokens": [3, 4, 5, VOCABULARY - 1], "min_new_tokens": 2},
+    {"num_beams": 3, "do_sample": False, "temperature": 1.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
+    {"num_beams": 3, "bad_words_ids": [[n, m] for n in range(2, 20, 2) for m in range(2, 20)] + [[9, 9, 9], [11], [0]]},
+]
+
+
+@pytest.fixture
+def sources() -> list[list[int]]:
+    return random_ids(16, vocabulary=VOCABULARY, longest=9)["input_ids"][:]
+
+
+def both_searches(model, sources, monkeypatch, **options) -> tuple[list[list[int]], list[list[int]]]:
+    """What the search on shared rows gives without any call of `generate`, and what `generate` gives."""
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "generate", None)
+        ours = generate_ids(model, sources, max_tokens=60, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(generation, "SHARED_ROW_MODELS", set())
+        return ours, generate_ids(model, sources, max_tokens=60, **options)
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+def test_same_as_generate(tiny_model, sources, monkeypatch, options):
+    model = tiny_model(vocab_size=VOCABULARY)
+    with torch.no_grad():
+        for layer in model.model.decoder.layers:
+            layer.encoder_attn.out_proj.weight *= 4  # so that short translations differ between sources, too
+    ours, expected = both_searches(model, sources, monkeypatch, **options)
+    assert ours == expected
+    assert len({tuple(ids) for ids in ours}) > 1
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "post_ln",
+        "pre_ln",
+        "dlcl_pre_ln",
+        "dlcl_post_ln",
+        "deepnorm",
+        "b2t",
+        "rezero",
+        "transparent_post_ln",
+        "transparent_pre_ln",
+    ],
+)
+def test_every_variant(tiny_model, sources, monkeypatch, variant):
+    model = tiny_model(vocab_size=VOCABULARY, variant=variant)
+    ours, expected = both_searches(model, sources, monkeypatch, num_beams=4)
+    assert ours == expected
+
+
+@pytest.mark.parametrize("variant", ["admin", "pre_ln"])
+def test_stock_models(tiny_model, sources, monkeypatch, variant):
+    stock = standard_model(tiny_model(vocab_size=VOCABULARY, variant=variant))
+    ours, expected = both_searches(stock, sources, monkeypatch, num_beams=5, length_penalty=0.8)
+    assert ours == expected
+    assert ours == generate_ids(tiny_model_of(stock, tiny_model, variant), sources, num_beams=5, length_penalty=0.8)
+
+
+def tiny_model_of(stock, tiny_model, variant: str) -> AdminForConditionalGeneration:
+    """Our model of the same weights: `tiny_model` draws the same ones again from the same seed."""
+    torch.manual_seed(0)
+    return tiny_model(vocab_size=VOCABULARY, variant=variant)
+
+
+def test_two_vocabularies_and_a_decoder_of_another_width_of_heads(tiny_model, sources, monkeypatch):
+    fields = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "decoder_attention_heads": 2}
+    model = tiny_model(vocab_size=31, **fields)
+    ours, expected = both_searches(model, sources, monkeypatch, num_beams=3)
+    assert ours == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 3, "early_stopping": False},
+        {"num_beams": 3, "no_repeat_ngram_size": 2},
+        {"do_sample": True, "temperature": 2.0},
+    ],
+    ids=str,
+)
+def test_settings_that_only_generate_knows_go_there(tiny_model, sources, monkeypatch, options):
+    model, calls, search = tiny_model(vocab_size=VOCABULARY), [], AdminForConditionalGeneration.generate
+    monkeypatch.setattr(type(model), "generate", lambda self, **kwargs: calls.append(kwargs) or search(self, **kwargs))
+    generate_ids(model, sources, **options)
+    assert calls
+
+
+def test_a_minimum_above_the_limit_still_ends(tiny_model, sources):
+    outputs = generate_ids(tiny_model(vocab_size=VOCABULARY), sources, num_beams=2, min_new_tokens=9, max_new_tokens=4)
+    assert [len(ids) for ids in outputs] == [4] * len(sources)
+
+
+def test_fewer_tokens_than_hypotheses(tiny_model, sources):
+    allowed = {21, 22}
+    banned = [token for token in range(1, VOCABULARY) if token not in allowed]
+    outputs = generate_ids(tiny_model(vocab_size=VOCABULARY), sources, num_beams=5, suppress_tokens=banned)
+    assert all(ids and set(ids) <= allowed for ids in outputs)
+
+
+def state(model) -> list[tuple]:
+    """What a search might change of a model, of each of its modules, and of the process."""
+    return [
+        (name, module.training, getattr(module, "config", None), module.forward, list(module._forward_hooks))
+        for name, module in model.named_modules()
+    ] + [
+        model.config._attn_implementation,
+        model.generation_config.to_dict(),
+        torch.get_num_threads(),
+        torch.get_rng_state().tolist(),
+    ]
+
+
+KINDS = pytest.mark.parametrize("kind", ["admin", "marian", "pegasus"])
+
+
+def model_of(kind: str, tiny_model):
+    model = tiny_model(vocab_size=VOCABULARY, variant="pre_ln" if kind == "pegasus" else "admin")
+    return model if kind == "admin" else standard_model(model)
+
+
+@KINDS
+@pytest.mark.parametrize("failure", [None, RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("training", [False, True])
+def test_the_model_is_as_before(tiny_model, sources, kind, failure, training):
+    model, batch = model_of(kind, tiny_model), torch.tensor([[5, 6, 7, 0]])
+    expected = model.generate(batch, num_beams=2)
+    model.train(training).model.encoder.eval()  # as where a part of a model is frozen
+    before, steps = state(model), 0
+
+    def fail(*args):
+        nonlocal steps
+        steps += 1
+        if steps == 3 and failure:
+            raise failure
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(model.model.decoder.layers[0].register_forward_pre_hook(fail).remove)
+        if failure:
+            stack.enter_context(pytest.raises(failure))
+        generate_ids(model, sources, num_beams=3)
+    assert steps >= 3
+    assert state(model) == before
+    assert torch.equal(model.eval().generate(batch, num_beams=2), expected)
+
+
+@KINDS
+def test_another_thread_runs_the_model_in_the_middle_of_a_search(tiny_model, sources, kind):
+    model, batch, found = model_of(kind, tiny_model), torch.tensor([[5, 6, 7, 0], [8, 0, 23, 23]]), []
+
+    def run() -> list:
+        pairs = (sources[:3], sources[3:6])
+        draw = Sampling(seed=1)
+        return [
+            model(batch, decoder_input_ids=batch).logits.tolist(),
+            model.generate(batch, num_beams=2, max_new_tokens=5).tolist(),
+            score_pairs(model, *pairs),
+            generate_ids(model, sources[:5], num_beams=2),
+            generate_ids(model, sources[:5], sampling=draw),
+        ]
+
+    alone, expected = run(), generate_ids(model, sources, num_beams=3)
+    thread = threading.Thread(target=lambda: found.extend(run()))
+
+    def run_elsewhere(*args):
+        hook.remove()
+        thread.start()
+        thread.join()
+
+    hook = model.model.decoder.layers[1].register_forward_hook(run_elsewhere)
+    assert generate_ids(model, sources, num_beams=3) == expected
+    assert found == alone
+
+
+@pytest.mark.slow
+def test_a_compiled_model_searches_alike(tiny_model, sources):
+    model = tiny_model(vocab_size=VOCABULARY)
+    expected = generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5)
+    model.compile(backend="eager")
+    assert generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5) == expected
+
+
+@pytest.mark.parametrize("columns", [90, 2560, 2561, 5000])
+def test_the_best_of_wide_rows_are_those_of_topk(columns):
+    x = torch.randn(20, columns)
+    x[:, ::7] = -torch.inf
+    x[3, 5:] = -torch.inf
+    x[::2, -1] = 9.0  # behind the last whole block
+    for k in (2, 10):
+        values, places = best_of_rows(x, k)
+        assert torch.equal(values, x.topk(k).values)
+        assert torch.equal(x.gather(1, places), values)
+
+
+@pytest.mark.parametrize("nbest", [1, 2])
+def test_what_a_finished_sentence_found_stays_while_it_waits_for_others(nbest):
+    """Its two hypotheses end with the second token; a third one that is far more probable comes too late."""
+    settings = SearchSettings(2, 1.0, min_new_tokens=1, start=4, eos=[0], suppressed=[4], nbest=nbest)
+    search = Hypotheses(torch.tensor([6]), settings)
+    search.advance(torch.tensor([[-9.0, -1.0, -2.0, -9.0, -9.0]]))
+    search.advance(torch.tensor([[-0.5, -9.0, -9.0, -9.0, -9.0], [-0.5, -9.0, -9.0, -9.0, -9.0]]))
+    assert search.done.tolist() == [True]
+    scores, tokens = search.best.clone(), search.best_tokens.clone()
+    assert scores.tolist() == [[-0.75, -1.25][:nbest]]
+    search.scores.zero_()
+    search.advance(torch.tensor([[0.0, -9.0, -9.0, -9.0, -9.0], [0.0, -9.0, -9.0, -9.0, -9.0]]))
+    torch.testing.assert_close((search.best, search.best_tokens), (scores, tokens), rtol=0, atol=0)

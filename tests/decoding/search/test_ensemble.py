@@ -1,0 +1,89 @@
+"""Several models as one: the mean of their log-probabilities."""
+
+import math
+
+import pytest
+import torch
+from plain_search import plain_beam_search
+from toy import random_ids
+
+from admin_nmt.decoding.search.ensemble import Ensemble, combined
+from admin_nmt.decoding.search.generation import generate_ids, search_ids
+from admin_nmt.decoding.search.sampling import Sampling
+from admin_nmt.weights.exporting import standard_model
+
+VOCABULARY = 16
+
+
+@pytest.fixture
+def sources() -> list[list[int]]:
+    return random_ids(6, vocabulary=VOCABULARY, longest=7)["input_ids"][:]
+
+
+@pytest.fixture
+def models(tiny_model) -> list:
+    """Of other depths, variants and classes."""
+    first = tiny_model(vocab_size=VOCABULARY, encoder_layers=2, decoder_layers=1)
+    other = tiny_model(vocab_size=VOCABULARY, variant="pre_ln", encoder_layers=1, decoder_layers=2)
+    return [first, standard_model(other)]
+
+
+@pytest.mark.parametrize(("beams", "penalty"), [(1, 1.0), (4, 0.6)])
+def test_two_models_agree_with_a_plain_search(models, sources, beams, penalty):
+    options = {"num_beams": beams, "length_penalty": penalty}
+    found = search_ids(Ensemble(models), sources, nbest=beams, **options)
+    for rows, source in zip(found, sources, strict=True):
+        expected = plain_beam_search(models, source, beams, penalty)
+        assert [row.ids for row in rows] == [ids for _, ids in expected]
+        assert [row.score for row in rows] == pytest.approx([score for score, _ in expected], abs=1e-4)
+    best = [rows[0].ids for rows in found]
+    assert best == generate_ids(Ensemble(models), sources, max_tokens=1, **options)
+
+
+def test_a_model_with_itself_is_the_model(models, sources):
+    alone, twice = (
+        search_ids(one, sources, nbest=3, num_beams=3) for one in (models[0], Ensemble([models[0], models[0]]))
+    )
+    assert [[row.ids for row in rows] for rows in twice] == [[row.ids for row in rows] for rows in alone]
+    scores = [[row.score for rows in found for row in rows] for found in (alone, twice)]
+    assert scores[1] == pytest.approx(scores[0], abs=1e-5)
+    draw = Sampling(seed=2)
+    drawn = generate_ids(Ensemble([models[0]] * 2), sources, sampling=draw)
+    assert drawn == generate_ids(models[0], sources, sampling=draw)
+
+
+def test_what_cannot_be_an_ensemble_is_refused(models, tiny_model, sources):
+    with pytest.raises(ValueError, match="an ensemble has 1 model; give at least two"):
+        Ensemble(models[:1])
+    other = tiny_model(vocab_size=VOCABULARY + 1)
+    models[0].name_or_path, other.name_or_path = "runs/a", "runs/b"
+    with pytest.raises(ValueError, match="runs/a and runs/b make no ensemble: their vocab_size is 16 and 17"):
+        Ensemble([models[0], other])
+    with pytest.raises(ValueError, match="an ensemble does not work with no_repeat_ngram_size; leave that out"):
+        generate_ids(Ensemble(models), sources, no_repeat_ngram_size=2)
+
+
+def test_a_model_whose_scores_are_no_numbers_is_found(models, sources):
+    with torch.no_grad():
+        models[1].model.decoder.layers[0].fc2.bias[0] = math.nan
+    models[1].name_or_path = "runs/b"
+    with pytest.raises(ValueError, match="runs/b: its scores are not finite"):
+        generate_ids(Ensemble(models), sources, num_beams=2)
+
+
+@pytest.mark.parametrize("field", ["pad_token_id", "eos_token_id", "decoder_start_token_id"])
+def test_models_of_other_special_tokens_are_refused(tiny_model, field):
+    others = tiny_model(vocab_size=VOCABULARY)
+    setattr(others.config, field, 3)
+    with pytest.raises(ValueError, match=f"their {field} is .* and 3"):
+        Ensemble([tiny_model(vocab_size=VOCABULARY), others])
+
+
+def test_has_the_fewest_positions_of_its_models(tiny_model):
+    models = [tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions) for positions in (40, 20, 30)]
+    assert Ensemble(models).config.max_position_embeddings == 20
+
+
+def test_scores_are_float32_whatever_the_logits():
+    logits = torch.randn(3, 1000).bfloat16()
+    torch.testing.assert_close(combined([logits]), logits.float().log_softmax(-1))

@@ -1,0 +1,427 @@
+"""Grids: their files, running them, their tables."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from math import log
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from datasets import Dataset, concatenate_datasets
+from typer.testing import CliRunner
+
+from admin_nmt import AdminConfig
+from admin_nmt.cli.app import app
+from admin_nmt.data.arrow_cache import available_cores
+from admin_nmt.experiments import grid_runner
+from admin_nmt.experiments.grid_runner import run_all, wanted_runs
+from admin_nmt.experiments.grids import Grid, load_grid
+from admin_nmt.experiments.tables import flat, line_of, made_with, outcome, spread, write_tables
+from admin_nmt.metrics.unigram import target_counts, unigram_nll
+
+TRAINING = Path(__file__).parents[2] / "training"
+GRIDS = sorted((TRAINING / "grids").glob("*.yaml"))
+
+# Stands in for Python, which gets -m admin_nmt train RECIPE and the fields.
+TRAINER = """
+import json, os, pathlib, signal, sys, time
+arguments = dict(zip(sys.argv[5::2], sys.argv[6::2], strict=True))
+folder = pathlib.Path(json.loads(arguments["--output_dir"]))
+(folder / "threads").write_text(os.environ["OMP_NUM_THREADS"])
+print("training", flush=True)
+variant = json.loads(arguments["--model.variant"])
+if variant == "pre_ln":
+    sys.exit("error: no such file")
+if variant == "deepnorm":
+    def save_and_stop(*_):
+        (folder / "saved").touch()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, save_and_stop)
+    (folder / "started").touch()
+    time.sleep(60)
+seed = int(arguments["--training.seed"])
+(folder / "results.json").write_text(json.dumps(RESULTS | {"seed": seed}))
+"""
+
+
+def results(variant: str = "admin", bleu: float | None = 30.0, nll: float = 2.0, layers: int = 6) -> dict:
+    """results.json of a run; without `bleu` one that diverged at update 7."""
+    history = [{"step": step, "nll": nll + 5 / step} for step in (1, 2, 3)] + [{"step": 3, "eval_loss": nll}]
+    run = {
+        "status": "finished" if bleu is not None else "diverged",
+        "diverged": None if bleu is not None else {"update": 7, "reason": "training diverged"},
+        "model": {
+            "variant": variant,
+            "encoder_layers": layers,
+            "decoder_layers": 6,
+            "d_model": 16,
+            "parameters": 12345,
+        },
+        "training": {"updates": 3, "minutes": 1.5, "tokens_per_second": 800.0, "peak_memory_gb": 1.0, "device": "CPU"},
+        "versions": {"torch": "2", "transformers": "5"},
+        "commit": "abc",
+        "history": history,
+    }
+    if bleu is not None:
+        scores = {"bleu": bleu, "chrf": 50.0, "ter": 40.0, "tokenized_lowercase_bleu": bleu + 1}
+        run["chosen"] = {"kind": "last weights", "valid": {"last weights": {"eval_loss": nll, "eval_perplexity": 7.4}}}
+        run["test"] = scores | {"bleu_signature": "nrefs:1|case:mixed", "chrf_signature": "nrefs:1|nc:6"}
+        run["search"] = {"num_beams": 5, "length_penalty": 1.0}
+    return run
+
+
+@pytest.fixture
+def recipe_file(tmp_path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("output_dir: run\ndata: {builtin: phrasebook}\n")
+    return path
+
+
+@pytest.fixture
+def grid(tmp_path, recipe_file) -> Grid:
+    """Two systems with two seeds."""
+    systems = {variant: {"model.variant": variant} for variant in ("post_ln", "admin")}
+    return Grid("A test", recipe_file, tmp_path / "grid", systems, [1, 2], {"training.learning_rate": 1e-5})
+
+
+@pytest.fixture
+def launch(tmp_path) -> list[str]:
+    script = tmp_path / "trainer.py"
+    script.write_text(TRAINER.replace("RESULTS", repr(results())))
+    return [sys.executable, str(script)]
+
+
+def pending(grid: Grid) -> list:
+    return [run for run in grid.runs() if run.results() is None]
+
+
+def told(run) -> str:
+    return outcome(run.results())
+
+
+@pytest.mark.parametrize("path", GRIDS, ids=lambda path: path.stem)
+def test_every_system_of_the_grids_is_a_recipe(path):
+    grid = load_grid(path)
+    assert f"admin-nmt experiment {path.stem} " in path.read_text()
+    assert grid.output_dir == Path("runs/grids") / path.stem
+    configurations = set()
+    for system in grid.systems:
+        recipe = next(run.recipe() for run in grid.runs() if run.system == system)
+        model = AdminConfig(**recipe.model.configuration()).to_dict()
+        text = recipe.as_dict()["data"]["train"]
+        configurations.add(json.dumps([model, recipe.training.arguments(), text], sort_keys=True))
+    assert len(configurations) == len(grid.systems)  # no two systems are the same
+
+
+def test_the_last_override_wins(recipe_file, tmp_path):
+    path = tmp_path / "grid.yaml"
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [3]}
+    values["overrides"] = {"model.variant": "post_ln", "model.dropout": 0.2, "training.max_steps": 5}
+    path.write_text(yaml.safe_dump(values | {"systems": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
+    (run,) = load_grid(path, ["--training.max_steps", "7", "--output_dir", str(tmp_path / "x")]).runs()
+    recipe = run.recipe()
+    assert recipe.model.given() == {"variant": "post_ln", "dropout": 0.3}
+    assert recipe.training.given() == {"max_steps": 7, "seed": 3}
+    assert Path(recipe.output_dir) == run.folder == tmp_path / "x" / "a-seed3"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
+        ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; all have the same, but for data.train"),
+        ({"systems": {"a": {"training.seed": 7}}}, "system a has a seed or a folder of its own"),
+        (
+            {"systems": {"a": {"data.train": {"source": "x.tsv"}}}, "overrides": {"data.builtin": None}},
+            "system a: changes data.train; give tokenizer.path",
+        ),
+        ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
+        ({"systems": ["a", "b"]}, r"grid\.yaml: systems holds \['a', 'b'\] where fields with values belong"),
+        ({"systems": {"a": 3}}, "systems.a holds 3 where fields with values belong"),
+        ({"systems": None}, "systems holds null where fields with values belong"),
+        ({"systems": {}}, "systems holds {} where at least 1 belongs"),
+        ({"overrides": [1]}, r"overrides holds \[1\] where fields with values belong"),
+        ({"seeds": 3}, "seeds holds 3 where a list belongs"),
+        ({"seeds": []}, r"seeds holds \[\] where at least 1 belongs"),
+        ({"seeds": [1, "2"]}, r"seeds\[1\] holds '2' where a whole number belongs"),
+        ({"seeds": [1, 1]}, "name each once"),
+        ({"systems": {"../../x": {}}}, r"system '../../x' cannot be the name of a folder"),
+        ({"systems": {"/x": {}}}, r"system '/x' cannot be the name of a folder"),
+        ({"systems": {"a\nb": {}}}, r"cannot be the name of a folder"),
+    ],
+)
+def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
+    path = tmp_path / "grid.yaml"
+    path.write_text(yaml.safe_dump(values | change))
+    with pytest.raises(ValueError, match=message):
+        load_grid(path)
+
+
+def test_a_system_may_be_the_recipe_itself(recipe_file, tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\nsystems:\n  a:\n")
+    assert [run.name for run in load_grid(path).runs()] == ["a-seed1"]
+
+
+def test_systems_may_differ_in_their_training_text(tmp_path):
+    side = {"source": "x.en", "target": "x.de"}
+    recipe = {"output_dir": "run", "data": {"train": side, "valid": side, "test": side}, "tokenizer": {"path": "final"}}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    systems = {"own": {}, "deep": {"model.encoder_layers": 12}, "other": {"data.train": {"source": "y.tsv"}}}
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1, 2], "systems": systems}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    grid = load_grid(tmp_path / "grid.yaml")
+    runs = list(grid.runs())
+    assert [recipe.data.train.source for recipe in grid.texts(runs)] == ["x.en", "y.tsv"]
+    assert [recipe.data.train.source for recipe in grid.texts(runs[2:3])] == ["x.en", "y.tsv"]
+    assert [recipe.data.train.source for recipe in grid.texts(runs[:2])] == ["x.en"]
+    everywhere = load_grid(tmp_path / "grid.yaml", ["--data.train", "{source: z.tsv}"])
+    assert [recipe.data.train.source for recipe in everywhere.texts(everywhere.runs())] == ["z.tsv"]
+
+
+def test_a_run_of_other_settings_is_not_counted(grid):
+    run = next(grid.runs())
+    run.folder.mkdir(parents=True)
+    recipe = run.recipe().as_dict()
+    recipe["model"]["omega_rule"] = "log_n"  # the default, which the system does not name
+    made = results() | {"recipe": recipe}
+    (run.folder / "results.json").write_text(json.dumps(made))
+    assert run.results() == made
+    same = {"training.learning_rate": 1e-5}
+    grid.overrides = same | {"training.logging_steps": 7, "card.note": "x"}
+    assert run.results() == made
+    for name, old, new in (
+        ("training.max_steps", -1, 9), ("training.adam_beta2", 0.98, 0.9), ("evaluation.num_beams", 5, 2),
+    ):  # fmt: skip
+        grid.overrides = same | {name: new}
+        with pytest.raises(ValueError, match=f"post_ln-seed1 holds a run with {name} {old}, and the grid has {new}"):
+            run.results()
+    (run.folder / "results.json").write_text("")
+    assert run.results() is None
+
+
+def test_the_rule_that_an_older_run_took_by_default_is_its_rule(tmp_path):
+    """It was `profile`, and older runs do not name it."""
+    (tmp_path / "recipe.yaml").write_text("output_dir: run\ndata: {builtin: phrasebook}\n")
+    systems = {"profile": {"model.omega_rule": "profile"}, "default": {}, "post_ln": {"model.variant": "post_ln"}}
+    runs = list(Grid("A test", tmp_path / "recipe.yaml", tmp_path / "grid", systems, [1]).runs())
+    for run in runs:
+        recipe = run.recipe().as_dict()
+        recipe["model"].pop("omega_rule", None)
+        run.folder.mkdir(parents=True)
+        model = results()["model"] | {"config": {"omega_rule": "profile"}}
+        (run.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe, "model": model}))
+    assert runs[0].results() and runs[2].results()
+    with pytest.raises(
+        ValueError, match=r"default-seed1 holds a run with model\.omega_rule 'profile', and the grid has"
+    ):
+        runs[1].results()
+
+
+def test_a_seed_for_all_runs_is_refused(recipe_file, tmp_path):
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match=r"--training\.seed: every run of a grid has a seed of its own; .* by --seed"):
+        load_grid(tmp_path / "grid.yaml", ["--training.seed", "5"])
+
+
+def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
+    row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
+    systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a-b", "x": "x"}
+    assert {system: line_of(row | {"system": system}) for system in systems} == systems
+
+
+@pytest.mark.parametrize("given", [None, "3"])
+def test_each_run_gets_its_share_of_the_cores_unless_threads_are_given(grid, launch, given, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    run_all(pending(grid)[:1], 2, launch, told)
+    share = str(max(1, available_cores() // 2))
+    assert (next(grid.runs()).folder / "threads").read_text() == (given or share)
+
+
+def test_runs_that_ended_are_left_alone(grid, launch):
+    run_all(pending(grid), 2, launch, told)
+    assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
+    first = next(grid.runs()).folder
+    (first / "results.json").unlink()
+    assert [run.folder for run in pending(grid)] == [first]
+
+
+def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
+    grid.systems = {"pre_ln": {"model.variant": "pre_ln"}} | grid.systems
+    run_all(pending(grid), 1, launch, told)
+    assert {run.system for run in pending(grid)} == {"pre_ln"}
+    said = capsys.readouterr().err
+    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in said
+    assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in said
+    log = (grid.output_dir / "pre_ln-seed1" / "train.log").read_text()
+    assert log.startswith("training\n")
+
+
+def test_systems_and_seeds_are_chosen(grid):
+    assert [run.name for run in wanted_runs(grid, ["admin"], [2, 3])] == ["admin-seed2", "admin-seed3"]
+    assert grid.seeds == [1, 2, 3]
+    with pytest.raises(ValueError, match="--system pre_ln: is not in the grid, which has post_ln, admin"):
+        wanted_runs(grid, ["pre_ln"], [])
+
+
+def test_tables_from_the_command_line(tmp_path):
+    """By the name of a grid that comes with the package, of which nothing has run."""
+    command = ["experiment", "multi30k-default-admin", "--tables", "--output_dir", str(tmp_path)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "0 of " in result.stdout and (tmp_path / "README.md").exists()
+
+
+def test_an_interrupt_stops_the_runs(grid, launch):
+    grid.systems = {"deepnorm": {"model.variant": "deepnorm"}}
+
+    def interrupt() -> None:
+        folders = [run.folder for run in grid.runs()]
+        while not all((folder / "started").exists() for folder in folders):
+            stopped.wait(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = threading.Event()
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_all(pending(grid), 2, launch, told)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert all((run.folder / "saved").exists() for run in grid.runs())
+    assert len(pending(grid)) == 2
+
+
+def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
+    grid.seeds = [1, 2, 3]
+    runs = [results("post_ln", None), results("admin", 30.0, 2.0, 18)]
+    runs += [results("post_ln", 0.1, 6.0), results("admin", 32.0, 2.2, 18), results("post_ln", 0.2, 3.4)]
+    runs[1]["distinct_translations"], runs[4]["distinct_translations"] = 0.9, 0.05
+    for run, content in zip(grid.runs(), runs, strict=False):
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").write_text(json.dumps(content))
+    (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
+    table = write_tables(grid)
+    post_ln, admin = table.splitlines()[2:]
+    assert "| 2 of 3; 1 diverged at update 7; 1 stuck; 1 degenerate |" in post_ln
+    assert "| 2 of 3 | admin | 18-6 | 0.0M | 2.10 ± 0.14 | 31.00 ± 1.41 |" in admin
+    page = (grid.output_dir / "README.md").read_text()
+    assert table in page
+    assert "degenerate where there are at most 10% as many" in page
+    assert "`nrefs:1|case:mixed`; `nrefs:1|nc:6`" in page
+    rows = list(csv.DictReader((grid.output_dir / "runs.csv").open()))
+    assert [(row["system"], row["seed"], row["diverged_at"]) for row in rows][:2] == [
+        ("post_ln", "1", "7"),
+        ("admin", "1", ""),
+    ]
+    assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
+
+
+def test_a_run_of_other_settings_is_told_before_another_is_trained(grid, monkeypatch):
+    """The tables, which are written after each run, would refuse it."""
+    stale, wanted = list(grid.runs())[:2]
+    stale.folder.mkdir(parents=True)
+    recipe = stale.recipe().as_dict() | {"model": {"variant": "pre_ln"}}
+    (stale.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe}))
+    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": str(grid.output_dir), "seeds": grid.seeds}
+    path = grid.recipe.parent / "grid.yaml"
+    path.write_text(yaml.safe_dump(values | {"systems": grid.systems, "overrides": grid.overrides}))
+    monkeypatch.setattr(grid_runner, "run_all", lambda *_: pytest.fail("a run was started"))
+    result = CliRunner().invoke(app, ["experiment", str(path), "--system", wanted.system])
+    assert result.exit_code and f"{stale.name} holds a run with model.variant" in result.stderr
+
+
+def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
+    """As those of torchrun are."""
+    monkeypatch.setattr(grid_runner, "PATIENCE", 0.1)
+    worker = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(99)"
+    agent = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"subprocess.run([sys.executable, '-c', {worker!r}], start_new_session=True)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline() == b"\n"
+    (child,) = grid_runner.descendants(process.pid)
+    grid_runner.stop([process])
+    gone, alive = psutil.wait_procs([child], timeout=5)
+    assert gone == [child] and not alive and process.returncode
+
+
+def test_curves_by_hours_where_speeds_were_logged(grid):
+    run = next(iter(grid.runs()))
+    run.folder.mkdir(parents=True)
+    values = results()
+    values["history"] = [row | {"target_tokens": 900.0, "target_tokens_per_second": 3.0} for row in values["history"]]
+    (run.folder / "results.json").write_text(json.dumps(values))
+    write_tables(grid)
+    assert "![learning curves by hours](curves-hours.png)" in (grid.output_dir / "README.md").read_text()
+    assert (grid.output_dir / "curves-hours.png").stat().st_size > 10_000
+
+
+def test_tables_of_nothing(grid):
+    assert "| admin | 0 of 2 | – |" in write_tables(grid)
+    assert "![" not in (grid.output_dir / "README.md").read_text()
+
+
+def test_spread():
+    assert spread([None]) == "–"
+    assert spread([1234.5, None], 1) == "1,234.5"
+    assert spread([1.0, 3.0]) == "2.00 ± 1.41"
+
+
+def test_unigram_nll():
+    """Frequencies (1+1, 2+1, 0+1) / 6 of three tokens."""
+    train, valid = (Dataset.from_dict({"labels": rows}) for rows in ([[0, 1], [], [1]], [[1, 2]]))
+    train = concatenate_datasets([train, train]).select([0, 1, 5])
+    nll = unigram_nll(target_counts(train, 3), target_counts(valid, 3))
+    assert nll == pytest.approx(-(log(3 / 6) + log(1 / 6)) / 2)
+
+
+@pytest.mark.slow
+def test_a_grid_from_the_command_line(tmp_path):
+    """Training itself: one system that learns and one that diverges; the second call finds nothing to do."""
+    recipe = {
+        "output_dir": "run",
+        "data": {"builtin": "phrasebook", "cache_dir": str(tmp_path / "cache")},
+        "tokenizer": {"vocab_size": 400},
+        "model": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 128},
+        "training": {"max_tokens": 512, "warmup_steps": 2, "max_steps": 4, "logging_steps": 1, "eval_bleu": False},
+        "evaluation": {"num_beams": 1},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    grid = {"title": "Test", "recipe": "recipe.yaml", "output_dir": str(tmp_path / "grid"), "seeds": [1]}
+    grid["systems"] = {"fine": {"model.variant": "pre_ln"}, "wild": {"training.learning_rate": 1e30}}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
+    command = [sys.executable, "-m", "admin_nmt", "experiment", str(tmp_path / "grid.yaml"), "--jobs", "2"]
+    first = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert "wild-seed1: diverged at update " in first.stderr
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
+    assert "started" not in again.stderr
+
+
+def test_a_page_says_what_its_runs_were_made_with():
+    """A run of an earlier release did not record its precision."""
+    old, new, newer = results(), results(), results() | {"commit": "def"}
+    installed = results() | {"commit": None}  # a wheel, or a machine without git
+    assert made_with([flat(installed)]) == "CPU, torch 2, transformers 5"
+    assert made_with([flat(old), flat(installed)]) == "CPU, torch 2, transformers 5, commit abc"
+    for run in (new, newer):
+        run["training"]["precision"] = "bfloat16"
+    assert made_with([flat(run) for run in (old, new, newer, new)]) == (
+        "CPU, torch 2, transformers 5, commit abc; CPU, torch 2, transformers 5, trained in bfloat16, commit abc, def"
+    )

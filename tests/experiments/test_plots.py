@@ -1,0 +1,302 @@
+"""Every figure of `admin-nmt plot`, from made-up runs and tiny models."""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+from test_experiment import results
+from typer.testing import CliRunner
+
+from admin_nmt.benchmarks.generation_speed import LENGTH, SpeedTest, measure
+from admin_nmt.cli.app import app
+from admin_nmt.experiments import plots
+from admin_nmt.runs.pictures import curves as figures
+from admin_nmt.runs.pictures import weights as model_figures
+from admin_nmt.weights.exporting import standard_model
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """Draws a figure of these folders; gives the picture's path."""
+
+    def draw(figure: str, *inputs: object) -> Path:
+        output = tmp_path / "picture.png"
+        if figure == "speed":
+            plots.draw_speed(list(map(Path, inputs)), output)
+        else:
+            assert plots.draw(figure, list(map(Path, inputs)), output, "A title")
+        return output
+
+    return draw
+
+
+def is_blank(path: Path) -> bool:
+    return bool(imread(path).std() < 0.05)
+
+
+@pytest.fixture
+def kept(monkeypatch) -> list[plt.Figure]:
+    """The figures that are drawn, instead of files."""
+    drawn: list[plt.Figure] = []
+    for module in (figures, model_figures):
+        monkeypatch.setattr(module, "save", lambda figure, path: drawn.append(figure))
+    return drawn
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[Path]:
+    """One run that finished, one that diverged."""
+    folders = [tmp_path / "runs" / name for name in ("admin", "post_ln")]
+    for folder, content in zip(folders, (results(), results("post_ln", None, layers=18)), strict=True):
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps(content))
+    return folders
+
+
+@pytest.mark.parametrize("figure", ["curves", "depth"])
+def test_figures_of_runs(picture, runs, figure):
+    assert not is_blank(picture(figure, *runs))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), None])  # None is what JSON has of it
+def test_a_diverged_run_ends_in_a_cross(kept, tmp_path, broken):
+    history = [{"step": 1, "nll": 9.0}, {"step": 2, "nll": 8.0}, {"step": 3, "nll": broken}]
+    run = results("post_ln", None) | {"history": history}
+    figures.plot_perplexity({"wild": run}, "", tmp_path / "x.png")
+    crosses = [line for line in kept[0].axes[0].lines if line.get_marker() == "x"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, pytest.approx(2.718281828**8))]
+
+
+def crosses(axes: plt.Axes) -> list[tuple[float, float]]:
+    """Where they are in the data; those on the axis at height 0 of the frame."""
+    return [(line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "x"]
+
+
+def on_axis(axes: plt.Axes) -> list[float]:
+    """The updates of the crosses that stand on the axis instead of at a value."""
+    marks = [line for line in axes.lines if line.get_marker() == "x"]
+    return [line.get_xdata()[0] for line in marks if line.get_transform() == axes.get_xaxis_transform()]
+
+
+def run_of(*values: float, diverged: int | None = None) -> dict:
+    """A run whose training NLL was logged at the updates 1, 2 and so on."""
+    history = [{"step": step, "nll": value} for step, value in enumerate(values, 1)]
+    status = "finished" if diverged is None else "diverged"
+    return {"status": status, "diverged": diverged and {"update": diverged}, "history": history}
+
+
+def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
+    early = run_of(diverged=7)
+    figures.plot_systems({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
+    figures.plot_perplexity({"good": run_of(3.0), "early": early}, "", tmp_path / "x.png")
+    for figure in kept:
+        (legend,) = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == ["good", "early (diverged at update 7)"]
+        assert figures.CROSS in legend.get_title().get_text()
+        assert on_axis(figure.axes[0]) == [7]
+
+
+def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
+    nan = float("nan")
+    figures.plot_systems({"gap": [run_of(3.0, nan, nan, 2.0)], "never": [run_of(nan)]}, "t", tmp_path / "x.png")
+    assert crosses(kept[0].axes[0]) == [(1, 3.0), (1, 0.0)]
+    assert on_axis(kept[0].axes[0]) == [1]
+    assert kept[0].axes[0].lines[0].get_markevery() == [0, 3]  # no line goes through these two
+    assert "not finite" in kept[0].legends[0].get_title().get_text()
+
+
+def test_the_legend_fits_into_the_figure(kept, tmp_path):
+    runs = {f"a run with a rather long name, number {number}": run_of(3.0, 2.0) for number in range(9)}
+    figures.plot_perplexity(runs, "A title", tmp_path / "x.png")
+    (legend,) = kept[0].legends
+    assert legend.get_window_extent().width <= kept[0].bbox.width
+    assert kept[0].get_figheight() > 5
+
+
+def test_runs_of_other_settings_are_lines_of_their_own():
+    profiled = results() | {"model": results()["model"] | {"config": {"omega_rule": "profile", "train_omega": True}}}
+    expected = ["admin", "admin, omega_rule=profile, train_omega=True"]
+    assert [plots.line(run) for run in (results(), profiled)] == expected
+
+
+def test_lines_connect_depths_of_one_stack():
+    assert figures.chains([(6, 2), (6, 6), (6, 12)]) == [[(6, 2), (6, 6), (6, 12)]]
+    by_both = figures.chains([(2, 2), (6, 6), (12, 6), (6, 18), (18, 6)])
+    assert by_both == [[(6, 6), (12, 6), (18, 6)], [(6, 6), (6, 18)], [(2, 2)]]
+    assert figures.chains([(6, 6), (18, 18), (60, 12)]) == [[(6, 6), (18, 18), (60, 12)]]
+
+
+def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
+    figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, "A title", tmp_path / "x.png")
+    line = kept[0].axes[0].lines[0]
+    assert max(value for value in line.get_ydata() if value == value) == pytest.approx(2.718281828)
+    assert [place for place, _ in crosses(kept[0].axes[0])] == [1]
+    assert "above $e^{20}$" in kept[0].legends[0].get_title().get_text()
+
+
+def test_the_mean_is_over_finite_values(kept, tmp_path):
+    figures.plot_systems({"a": [run_of(2.0, 2.0), run_of(4.0, float("nan"))]}, "t", tmp_path / "x.png")
+    assert list(kept[0].axes[0].lines[0].get_ydata()) == [3.0, 2.0]
+
+
+def test_seeds_are_averaged(kept, tmp_path):
+    runs = [{"status": "finished", "history": [{"step": 10, "nll": value}]} for value in (2.0, 4.0)]
+    figures.plot_systems({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
+    line, level = kept[0].axes[0].lines
+    assert list(line.get_ydata()) == [3.0]
+    assert set(level.get_ydata()) == {6.0}
+
+
+@pytest.mark.parametrize("figure", ["omega", "sizes"])
+def test_figures_of_models(picture, tiny_model, tmp_path, figure):
+    for variant, fields in (("admin", {"train_omega": True}), ("deepnorm", {})):
+        tiny_model(variant=variant, **fields).save_pretrained(tmp_path / variant / "final")
+    assert not is_blank(picture(figure, tmp_path / "admin" / "final", tmp_path / "deepnorm" / "final"))
+
+
+def test_more_models_than_colours(kept, tiny_model, tmp_path):
+    models = {str(number): tiny_model(variant="admin", train_omega=True) for number in range(8)}
+    model_figures.plot_omega(models, tmp_path / "x.png")
+    lines, areas = kept[0].axes[0].lines, kept[0].axes[0].collections
+    assert areas[7].get_facecolor()[0][:3] == pytest.approx(to_rgb(lines[7].get_color()))
+
+
+@pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln"])
+def test_dlcl_weights(picture, tiny_model, tmp_path, variant):
+    tiny_model(variant=variant).save_pretrained(tmp_path / "final")
+    assert not is_blank(picture("dlcl", tmp_path / "final"))
+
+
+def test_dlcl_weights_are_masked_and_rows_normalised(kept, tiny_model, tmp_path):
+    """Hidden are weights that do not exist, are below 0.1, or below 5 % of the largest in their row."""
+    model = tiny_model(variant="dlcl_pre_ln")
+    with torch.no_grad():
+        model.model.encoder.history.weight.copy_(
+            torch.tensor([[1.0, 9, 9, 9], [0.05, -0.5, 9, 9], [8.0, 0.3, -0.5, 9], [-1.0, 0.2, 0.09, 0.11]])
+        )
+    model_figures.plot_history_weights(model, tmp_path / "x.png")
+    shown, _, relative, *_ = [a.images[0].get_array() for a in kept[0].axes if a.images and a.get_title()]
+    expected = [[1, 0, 0, 0], [0, -0.5, 0, 0], [8, 0, -0.5, 0], [-1, 0.2, 0, 0.11]]
+    assert shown.filled(0) == pytest.approx(torch.tensor(expected).numpy())
+    assert abs(relative.filled(0)).sum(1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_wrong_variants_are_refused(picture, tiny_model, tmp_path, capsys):
+    tiny_model(variant="pre_ln").save_pretrained(tmp_path / "final")
+    with pytest.raises(ValueError, match="'pre_ln' has no DLCL weights"):
+        picture("dlcl", tmp_path / "final")
+    with pytest.raises(ValueError, match="nothing is left to draw"):
+        picture("omega", tmp_path / "final")
+    assert "final: variant 'pre_ln' has no ω" in capsys.readouterr().err
+
+
+def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_path, capsys):
+    """from_pretrained would draw the weights of a stock model at random, and they would be plotted."""
+    standard_model(tiny_model(variant="admin")).save_pretrained(tmp_path / "standard")
+    (tmp_path / "results.json").write_text('{"model": {}, "status": "", "versions": {}, "commit": "", "diverged": {}}')
+    for figure, folder, message in (
+        ("omega", tmp_path / "standard", "standard: is a marian model; give the one as trained"),
+        ("curves", tmp_path, "results.json: lacks history, training"),
+    ):
+        with pytest.raises(ValueError, match="nothing is left to draw"):
+            picture(figure, folder)
+        assert message in capsys.readouterr().err
+
+
+def test_a_bad_input_is_named_and_the_rest_is_drawn(runs, tmp_path):
+    (tmp_path / "unfinished").mkdir()
+    command = ["plot", "curves", *runs, tmp_path / "nowhere", tmp_path / "unfinished", "--title", "Two runs"]
+    result = CliRunner().invoke(app, [*map(str, command), "--output", str(tmp_path / "picture.png")])
+    assert result.exit_code == 1
+    assert not is_blank(tmp_path / "picture.png")
+    missing, unfinished = result.stderr.splitlines()
+    assert missing.startswith("left out: ") and "nowhere: there is no such folder" in missing
+    assert unfinished.startswith("left out: ") and "has not finished" in unfinished
+
+
+@pytest.mark.parametrize("figure", ["curves", "depth"])
+def test_plain_files_of_a_grid_are_skipped(picture, runs, capsys, figure):
+    """As `runs/grids/x/*` finds them; all is well then."""
+    for name in ("README.md", "runs.csv"):
+        (runs[0].parent / name).write_text("")
+    assert not is_blank(picture(figure, *sorted(runs[0].parent.iterdir())))
+    assert capsys.readouterr().err == "skipped, as they are no folders: README.md, runs.csv\n"
+
+
+def test_names_tell_folders_apart(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    folders = ["gridA/seed1", "gridB/seed1", "other/final", ".", "../seed2"]
+    assert plots.names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
+    assert plots.names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
+
+
+def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
+    """And one that is given twice is drawn once."""
+    twins = [runs[0].parent / grid / "admin" for grid in ("gridA", "gridB")]
+    for twin in twins:
+        twin.mkdir(parents=True)
+        (twin / "results.json").write_text((runs[0] / "results.json").read_text())
+    picture("curves", *twins, twins[0])
+    assert [text.get_text() for text in kept[0].legends[0].get_texts()] == ["gridA/admin", "gridB/admin"]
+
+
+def test_parts_add_up(tiny_model):
+    model = tiny_model(variant="dlcl_pre_ln")
+    parts = plots.parts(model)
+    assert sum(parts.values()) == model.num_parameters()
+    assert parts["embeddings"] == 99 * 16
+
+
+def test_speed(picture, tmp_path):
+    facts = measure(SpeedTest(depths=[1, 2], others=1, d_model=16, vocab_size=50, sentences=3, num_beams=2, rounds=1))
+    assert [(row["encoder_layers"], row["decoder_layers"]) for row in facts["rows"]] == [(1, 1), (2, 1), (1, 1), (1, 2)]
+    row = facts["rows"][1]
+    assert row["tokens_per_second"] == pytest.approx(3 * LENGTH / row["seconds"][0])
+    path = tmp_path / "speed.json"
+    path.write_text(json.dumps(facts))
+    assert not is_blank(picture("speed", path))
+
+
+def test_speed_measures_when_asked(tmp_path):
+    measured: list[dict] = []
+
+    def measure_small() -> dict:
+        sizes = {"depths": [1], "others": 1, "d_model": 16, "vocab_size": 50, "sentences": 2}
+        measured.append(measure(SpeedTest(**sizes, num_beams=1, rounds=1)))
+        return measured[0]
+
+    plots.draw_speed([], tmp_path / "new" / "speed.png", measure_small)
+    assert json.loads((tmp_path / "new" / "speed.json").read_text())["rows"][0]["varied"] == "encoder"
+    assert not is_blank(tmp_path / "new" / "speed.png")
+
+
+def test_speed_needs_one_source(picture, tmp_path):
+    with pytest.raises(ValueError, match="either a JSON of earlier measurements or --measure"):
+        picture("speed")
+    with pytest.raises(ValueError, match="speed shows one measurement"):
+        picture("speed", "a.json", "b.json")
+    for old, message in (
+        ({"rows": []}, r"old\.json: lacks device, settings"),
+        ({"rows": [], "device": "", "settings": {"others": 6}}, "lacks d_model, num_beams"),
+    ):
+        (tmp_path / "old.json").write_text(json.dumps(old))
+        with pytest.raises(ValueError, match=message):
+            picture("speed", tmp_path / "old.json")
+
+
+def test_curves_by_hours_leave_out_a_run_without_speeds(runs, tmp_path, capsys):
+    timed, old = runs
+    values = json.loads((timed / "results.json").read_text())
+    for row in values["history"]:
+        row |= {"target_tokens": 1000.0, "target_tokens_per_second": 10.0}
+    (timed / "results.json").write_text(json.dumps(values))
+    assert not plots.draw("curves", [timed, old], tmp_path / "hours.png", by="hours")
+    assert f"left out: {old / 'results.json'}: logged no target tokens and speeds" in capsys.readouterr().err
+    assert not is_blank(tmp_path / "hours.png")
+    with pytest.raises(ValueError, match="--by tokens is for curves, not for depth"):
+        plots.draw("depth", [timed], tmp_path / "depth.png", by="tokens")

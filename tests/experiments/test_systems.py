@@ -1,0 +1,377 @@
+"""`admin-nmt compare` as a user runs it: what it writes, and what it says about systems that it cannot compare."""
+
+import csv
+import json
+import random
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from matplotlib import image
+from typer.testing import CliRunner
+
+from admin_nmt.cli.app import app
+from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.experiments.comparison_page import FILES, Table, markdown_table, marked, other_scores
+from admin_nmt.experiments.systems import read_run, target_language
+from admin_nmt.metrics.scores import corpus_scores
+from admin_nmt.system.messages import escaped
+
+PICTURES = ("scores", "significance", "word_accuracy", "bleu_by_length")
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run_in(folder, monkeypatch):
+    """Runs the command in this process; gives its exit code, and what it said on stderr."""
+
+    def run_command(*arguments: object) -> tuple[int, str]:
+        monkeypatch.chdir(folder)
+        result = CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
+        return result.exit_code, result.stderr
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A finished run, one that diverged, one without test set, and files of translations."""
+    folder, rng = tmp_path_factory.mktemp("compare"), random.Random(0)
+    sources, references = map(list, zip(*phrasebook(60, 1, 1)["train"], strict=True))
+    hypotheses = [" ".join(word for word in line.split() if rng.random() > 0.2) for line in references]
+    hypotheses[0] = "<b>1 | 2</b> & “drei”"
+    for name, lines in (("test.src", sources), ("test.ref", references), ("test.hyp", hypotheses)):
+        write(folder / "runs" / "a" / name, lines)
+    for name, status in (("a", "finished"), ("b", "diverged"), ("c", "finished")):
+        facts = {"status": status, "diverged": {"update": 7, "reason": "."} if status == "diverged" else None}
+        write(folder / "runs" / name / "results.json", [json.dumps(facts)])
+    write(folder / "runs" / "torn" / "results.json", ['{"status":'])
+    write(folder / "perfect.txt", references)
+    write(folder / "short.txt", references[:-1])
+    write(folder / "empty.txt", [])
+    write(folder / "train.de", [target for _, target in phrasebook(300, 1, 1)["train"]])
+    for name, lines in (("test.ref", references[::-1]), ("test.hyp", hypotheses), ("results.json", ['{"a": 1}'])):
+        write(folder / "runs" / "other_test_set" / name, lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder) -> Path:
+    arguments = ("runs/a", "again=runs/a/test.hyp", "perfect.txt", "--train-target", "train.de", "--output", "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(app, ["compare", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr[-2000:]
+    return folder / "out"
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_tables_hold_the_scores_and_the_tests(report, folder):
+    lines = {name: (folder / name).read_text().splitlines() for name in ("runs/a/test.hyp", "perfect.txt")}
+    rows = {(row["system"], row["metric"]): row for row in read_csv(report / "scores.csv")}
+    expected = corpus_scores(lines["runs/a/test.hyp"], lines["perfect.txt"])
+    for metric in ("BLEU", "chrF", "TER"):
+        assert float(rows["a", metric]["score"]) == pytest.approx(expected[metric.lower()], abs=1e-9)
+        assert float(rows["again", metric]["p"]) == 1
+        assert rows["again", metric]["verdict"] == "not significant"
+        assert rows["perfect", metric]["verdict"] == "better"
+    assert float(rows["perfect", "tokenized_lowercase_bleu"]["score"]) == pytest.approx(100)
+    pairs = {
+        (row["metric"], row["row"], row["column"]): row["verdict"] for row in read_csv(report / "significance.csv")
+    }
+    assert pairs["BLEU", "a", "perfect"] == "worse"
+    assert pairs["BLEU", "a", "a"] == pairs["BLEU", "a", "again"] == "not significant"
+    assert sum(int(row["sentences"]) for row in read_csv(report / "bleu_by_length.csv")) == 60
+    assert {row["perfect"] for row in read_csv(report / "word_accuracy.csv")} <= {"100.0", ""}
+
+
+def test_markdown_shows_the_matrix(report):
+    text = (report / "README.md").read_text()
+    assert "| a | = | = | − |" in text
+    assert "| perfect | + | + | = |" in text
+    assert "seed:12345" in text
+    for name in re.findall(r"\]\(([^)]+)\)", text):
+        assert (report / name).is_file()
+
+
+def test_the_page_needs_nothing_beside_it(report, folder):
+    page = (report / "comparison.html").read_text()
+
+    class Addresses(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.text = [], ""
+
+        def handle_starttag(self, tag, attrs):
+            self.seen += [value for name, value in attrs if name in ("src", "href")]
+            assert tag not in ("script", "link", "b")
+
+        def handle_data(self, data):
+            self.text += data
+
+    parser = Addresses()
+    parser.feed(page)
+    assert len(parser.seen) == len(PICTURES)
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in parser.seen)
+    assert "url(" not in page and "@import" not in page
+    words = " ".join(parser.text.split())
+    assert "<b>1 | 2</b> & “drei”" in words
+    assert (folder / "runs/a/test.src").read_text().splitlines()[0] in words
+
+
+def test_pictures_are_there_as_png_and_svg(report):
+    for name in PICTURES:
+        height, width = image.imread(report / f"{name}.png").shape[:2]
+        assert width >= 1000 and height >= 150
+        assert (report / f"{name}.svg").read_text().rstrip().endswith("</svg>")
+    assert not list(report.glob(".*"))
+
+
+def test_bad_systems_are_named_and_the_rest_is_compared(folder, run_in):
+    bad = (
+        "short.txt",
+        "empty.txt",
+        "runs/nothing",
+        "runs/b",
+        "runs/c",
+        "runs/torn",
+        "runs/other_test_set",
+        "perfect.txt",
+    )
+    code, errors = run_in("x=runs/a", "perfect.txt", *bad, "--baseline", "b", "--output", "rest")
+    assert code == 1
+    said = [line for line in errors.splitlines() if line.startswith("left out: ")]
+    expected = [
+        "short.txt: has 59 translations for 60 references",
+        "empty.txt: the file is empty",
+        "runs/nothing: there is no such run folder",
+        "runs/b: diverged at update 7",
+        "runs/c: has no finished evaluation",
+        "runs/torn/results.json: is no valid JSON",
+        "runs/other_test_set/test.ref: differs from the references",
+        "perfect.txt: there is a system perfect already; give this one as name=path",
+    ]
+    assert len(said) == len(expected)
+    assert all(part in line for part, line in zip(expected, said, strict=True))
+    assert "the baseline b was left out; x takes its place" in errors
+    assert {row["system"] for row in read_csv(folder / "rest" / "scores.csv")} == {"x", "perfect"}
+    for page in ("README.md", "comparison.html"):
+        text = (folder / "rest" / page).read_text()
+        assert "2 systems, baseline: x." in text
+        assert all(part in text for part in expected)
+        assert "the baseline b was left out; x takes its place" in text
+
+
+def test_files_of_an_earlier_report_do_not_stay(folder, run_in):
+    """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
+    run_in("x=runs/a", "x=perfect.txt", "y=perfect.txt", "--train-target", "train.de", "--output", "twice")
+    assert {file.name for file in (folder / "twice").iterdir()} == FILES
+    (folder / "twice" / "notes.txt").touch()
+    run_in("runs/a", "--output", "twice")
+    left = FILES - {file.name for file in (folder / "twice").iterdir()}
+    pictures = {"significance.png", "significance.svg", "word_accuracy.png", "word_accuracy.svg"}
+    assert left == pictures | {"word_accuracy.csv", "runs.csv"}
+    assert (folder / "twice" / "notes.txt").exists()
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory) -> Path:
+    """A grid's folder with three seeds of two systems, of which one run diverged, on two references."""
+    folder, rng = tmp_path_factory.mktemp("grids") / "toy", random.Random(2)
+    sources, references = map(list, zip(*phrasebook(30, 1, 1)["train"], strict=True))
+    for system, share in (("admin-6-6", 0.1), ("post_ln-6-6", 0.4)):
+        for seed in (1, 2, 10):
+            run = folder / f"{system}-seed{seed}"
+            hypotheses = [" ".join(word for word in line.split() if rng.random() > share) for line in references]
+            files = {"test.src": sources, "test.ref": references, "test.hyp": hypotheses}
+            for name, lines in (files | {"test.ref1": [f"{line} Ja." for line in references]}).items():
+                write(run / name, lines)
+            diverged = {"update": 7, "reason": "."} if (system, seed) == ("post_ln-6-6", 2) else None
+            status = "diverged" if diverged else "finished"
+            write(run / "results.json", [json.dumps({"status": status, "diverged": diverged})])
+    write(folder / "runs.csv", [])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def grid_report(grid) -> tuple[Path, str]:
+    out = grid.parent / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("admin_nmt.metrics.training_runs.TRIALS", 300)
+        result = CliRunner().invoke(app, ["compare", str(grid), "--output", str(out)], catch_exceptions=False)
+    assert result.exit_code == 1
+    return out, result.stderr
+
+
+def test_the_seeds_of_a_grid_are_runs_of_its_systems(grid, grid_report):
+    out, errors = grid_report
+    assert "post_ln-6-6-seed2: diverged at update 7" in errors
+    text = (out / "README.md").read_text()
+    assert "2 systems, baseline: admin-6-6. 2 references a sentence." in text
+    assert "runs of admin-6-6: admin-6-6-seed1, admin-6-6-seed2, admin-6-6-seed10" in escaped_back(text)
+    assert "runs of post_ln-6-6: post_ln-6-6-seed1, post_ln-6-6-seed10" in escaped_back(text)
+    lines = {
+        name: (grid / name / "test.hyp").read_text().splitlines() for name in ("admin-6-6-seed2", "admin-6-6-seed1")
+    }
+    first = grid / "admin-6-6-seed1"
+    several = list(zip(*((first / name).read_text().splitlines() for name in ("test.ref", "test.ref1")), strict=True))
+    runs = {(row["system"], row["run"], row["metric"]): float(row["score"]) for row in read_csv(out / "runs.csv")}
+    assert len(runs) == 5 * 4
+    for run, name in (("1", "admin-6-6-seed1"), ("2", "admin-6-6-seed2")):
+        assert runs["admin-6-6", run, "BLEU"] == pytest.approx(corpus_scores(lines[name], several)["bleu"])
+    rows = {(row["system"], row["metric"]): row for row in read_csv(out / "scores.csv")}
+    mean = sum(runs["admin-6-6", run, "BLEU"] for run in "123") / 3
+    assert float(rows["admin-6-6", "BLEU"]["score"]) == pytest.approx(mean)
+    assert rows["post_ln-6-6", "TER"]["verdict"] == "worse"
+    assert all(float(rows["post_ln-6-6", "METEOR (exact, stem)"][name]) > 0 for name in ("p", "s_opt", "s_sel"))
+    assert "nrefs:2|bs:1000|ar:300|" in escaped_back(text)
+    assert "randomisation, 300 trials" in text
+
+
+def escaped_back(text: str) -> str:
+    return text.replace("\\", "")
+
+
+def test_outputs_of_one_name_are_runs_and_references_may_be_several(folder, run_in, monkeypatch):
+    monkeypatch.setattr("admin_nmt.metrics.training_runs.TRIALS", 100)
+    references = ("--reference", "perfect.txt", "--reference", "runs/a/test.hyp")
+    assert run_in("x=perfect.txt", "x=runs/a/test.hyp", "y=perfect.txt", *references, "--output", "named")[0] == 0
+    rows = {(row["system"], row["metric"]): row for row in read_csv(folder / "named" / "scores.csv")}
+    assert float(rows["x", "BLEU"]["score"]) == pytest.approx(100)
+    page = (folder / "named" / "comparison.html").read_text()
+    assert "runs of x: perfect.txt, test.hyp" in page
+    assert page.count("<th>reference") == 2 * page.count('<table class="example">')
+    code, errors = run_in("x=perfect.txt", *references, "--reference", "short.txt", "--output", "never")
+    assert (code, errors) == (
+        1,
+        "error: short.txt: has 59 references for 60 sentences of the test set; give one a line\n",
+    )
+
+
+def test_a_small_test_set_is_warned_of(folder, report):
+    assert "The test set has only 60 sentences" in (report / "README.md").read_text()
+    assert "The test set has only 60 sentences" in (report / "comparison.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("perfect.txt",), "give the references with --reference"),
+        (("perfect.txt", "--reference", "empty.txt"), "empty.txt: the file is empty"),
+        (("runs/a", "--baseline", "z"), "--baseline z: the systems are a"),
+        (("short.txt", "--reference", "perfect.txt"), "no system is left to compare"),
+        (("runs/a", "--source", "short.txt"), "short.txt: has 59 lines for 60 references"),
+        (("runs/a", "--train-target", "nowhere.de"), "nowhere.de"),
+        (("runs/a", "=perfect.txt"), "=perfect.txt: has no name before the ="),
+        (("runs/a", "--language", "German"), "language 'German': is no known code; did you mean de?"),
+    ],
+)
+def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, message):
+    code, errors = run_in(*arguments, "--output", "never")
+    assert code == 1
+    assert errors.splitlines()[-1].startswith("error: ")
+    assert message in errors.splitlines()[-1]
+    assert not (folder / "never").exists()
+
+
+def test_a_report_needs_a_folder(folder, run_in):
+    code, errors = run_in("runs/a", "--output", "perfect.txt")
+    assert (code, errors.strip()) == (1, "error: --output perfect.txt: is a file; name a folder")
+
+
+def test_a_single_system_has_a_report_without_matrix(folder, run_in):
+    assert run_in("runs/a", "--output", "single")[0] == 0
+    assert not (folder / "single" / "significance.png").exists()
+    assert "## Scores" in (folder / "single" / "README.md").read_text()
+
+
+def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
+    write(tmp_path / "fr" / "results.json", ['{"recipe": {"languages": ["en", "fr"]}}'])
+    assert target_language([tmp_path / "hyp.txt", tmp_path / "fr"]) == "fr"
+    assert target_language([tmp_path / "hyp.txt"]) == "de"
+
+
+def test_words_that_the_reference_lacks_are_marked():
+    assert marked("a b a c", ["a c d"]) == [("a", True), ("b", False), ("a", False), ("c", True)]
+
+
+def test_text_cannot_break_a_markdown_table():
+    assert markdown_table(Table(["x"], [["a|b <i>"]]))[2] == "| a\\|b &lt;i> |"
+
+
+HOSTILE = (
+    "a|b",
+    "`c`",
+    "<script>alert(1)</script>",
+    "![x](http://x/y.png)",
+    "[x](y)",
+    "*z*",
+    "_u_",
+    "$m$",
+    "&lt;",
+    "\\|",
+)
+
+
+def shown(markdown_text: str) -> str:
+    """What a reader of Markdown sees of text without markup."""
+    return unescape(re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", markdown_text))
+
+
+def unescaped_markup(line: str) -> str:
+    """The characters of a line that Markdown would take for markup."""
+    return "".join(re.findall(r"[`*\[\]<$~|]", re.sub(r"\\.", "", line)))
+
+
+def test_quoted_text_stays_text():
+    for text in HOSTILE:
+        assert shown(escaped(text)) == text
+        assert unescaped_markup(escaped(text)) == ""
+    assert escaped("pre_ln of\n# x\r\u2028y") == "pre_ln of # x y"
+
+
+def test_a_report_quotes_names_and_sentences_as_they_are(folder, run_in):
+    """Each table keeps its columns, and nothing that a system wrote becomes markup, neither here nor on the page."""
+    name = r"`x`|<b>![x](http://x/y.png)* $\frac$"
+    lines = (folder / "perfect.txt").read_text().splitlines()
+    lines[:6] = [f"{text} {lines[index]}" for index, text in enumerate(HOSTILE[:6])]
+    (folder / "hostile.txt").write_text("".join(f"{line}\n" for line in lines))
+    systems = ["perfect.txt", f"{name}=hostile.txt"]
+    run_in(folder, *systems, "--reference", "runs/a/test.ref", "--output", "out", "--title", "<img src=x> `t`")
+    report = (folder / "out" / "README.md").read_text()
+    page = (folder / "out" / "comparison.html").read_text()
+    for line in report.splitlines():
+        assert "<" not in line
+        if line.startswith("|") or line.startswith("#"):
+            assert set(unescaped_markup(line)) <= {"|"}, line
+    tables = [block.splitlines() for block in report.split("\n\n") if block.startswith("|")]
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table}) == 1, table
+    assert "<script>" not in page and "<b>!" not in page and "<img src=x>" not in page
+
+
+def test_comet_is_shown_with_the_digits_that_matter():
+    scores = {"a": {"comet": 0.8412, "sentence length": 9.0}, "b": {"comet": 0.8389, "sentence length": 9.5}}
+    (table,) = other_scores(SimpleNamespace(baseline="a", scores=scores))
+    assert table.rows == [["a", "0.8412 (0.0000)", "9.00 (0.00)"], ["b", "0.8389 (−0.0023)", "9.50 (+0.50)"]]
+
+
+def test_a_further_reference_of_a_run_is_one_of_its_test_set(tmp_path):
+    for name, line in (("test.hyp", "x"), ("test.ref", "y"), ("test.ref1", "z")):
+        (tmp_path / name).write_text(f"{line}\n")
+    (tmp_path / "results.json").write_text(json.dumps({"status": "finished", "test": {"bleu": 1.0}}))
+    assert read_run(tmp_path, [["z"]]) == ["x"]
+    with pytest.raises(ValueError, match=r"test\.ref: differs from the references"):
+        read_run(tmp_path, [["w"]])

@@ -1,0 +1,324 @@
+"""Pushing to a Hub and loading from it, with the real client over HTTP."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hub_server import File
+from huggingface_hub import HfApi, snapshot_download
+from toy import random_texts, text_pairs, toy_tokenizer
+from transformers import AutoTokenizer
+
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.hub.model_folder import local_folder
+from admin_nmt.hub.repositories import HubError, is_stale, push_folder
+from admin_nmt.model.modeling_admin import ModelWithTokenizers
+from admin_nmt.weights.exporting import export_standard
+
+REPO = "user/model"
+MODULES = "attention configuration_admin dropout dlcl layers loss modeling_admin omega positions residual sublayers"
+CODE = {f"{name}.py" for name in MODULES.split()}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def model(tiny_model, tokenizer):
+    """Builds a random tiny model for the toy tokenizer."""
+    return lambda **fields: tiny_model(**{"vocab_size": len(tokenizer)} | fields)
+
+
+@pytest.fixture
+def folder(model, tokenizer, tmp_path) -> Path:
+    """A saved ADMIN model with its tokenizer and a card."""
+    path = tmp_path / "model"
+    model().save_pretrained(path)
+    save_tokenizers(path, tokenizer)
+    (path / "README.md").write_text("# A model\n")
+    return path
+
+
+def generated(model, tokenizer, texts) -> list[list[int]]:
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    return model.generate(**batch, num_beams=5, max_new_tokens=12).tolist()
+
+
+def head(hub, repo_id: str = REPO, branch: str = "main") -> dict[str, File]:
+    """The files of a branch."""
+    repo = hub.repos[repo_id]
+    return repo.commits[repo.branches[branch]]
+
+
+def change_weights(folder: Path) -> None:
+    model = AdminForConditionalGeneration.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight[5] += 1
+    model.save_pretrained(folder)
+
+
+def test_round_trip_without_the_package(model, tokenizer, tmp_path, hub):
+    """Pushed, pulled into an empty cache where the package is not installed, and once more without a network."""
+    texts = random_texts(6, seed=5)
+    admin, dlcl = model(), model(variant="dlcl_pre_ln")
+    stock = export_standard(admin, tokenizer, tmp_path / "stock")
+    admin.push_to_hub("user/admin", tokenizer=tokenizer)
+    dlcl.push_to_hub("user/dlcl", tokenizer=tokenizer)
+    push_folder(tmp_path / "stock", "user/stock")
+    assert set(head(hub, "user/admin")) >= CODE | {"README.md", "generation_config.json", "tokenizer.json"}
+    assert hub.repos["user/admin"].messages == ["initial commit", "Upload model"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HF_HUB_OFFLINE")}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+
+    def pull(**variables: str) -> dict:
+        repos = {"user/admin": True, "user/dlcl": True, "user/stock": False}
+        command = [
+            sys.executable,
+            Path(__file__).parents[1] / "hub_worker.py",
+            json.dumps({"texts": texts, "repos": repos}),
+        ]
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment | variables, cwd=tmp_path
+        )
+        assert result.returncode == 0, result.stderr[-3000:]
+        return json.loads(result.stdout)  # so nobody was asked whether to trust the code
+
+    first = pull()
+    for repo_id, ours in (("user/admin", admin), ("user/dlcl", dlcl), ("user/stock", stock)):
+        assert first[repo_id]["tokens"] == generated(ours, tokenizer, texts)
+    assert (
+        first["user/admin"]["class"]
+        == first["user/dlcl"]["class"]
+        == "transformers_modules.AdminForConditionalGeneration"
+    )
+    assert first["user/stock"]["class"] == "transformers.MarianMTModel"
+    assert len({str(result["tokens"]) for result in first.values()}) == 2  # ADMIN is its fold, DLCL another model
+    hub.close()
+    assert pull(HF_HUB_OFFLINE="1") == first
+
+
+def test_only_what_changed_is_sent(folder, hub):
+    url = push_folder(folder, REPO)
+    assert set(head(hub)) == {path.name for path in folder.iterdir()} | {".gitattributes"}
+    assert all(head(hub)[path.name].content == path.read_bytes() for path in folder.iterdir())
+    assert len(hub.sent("PUT ")) == 1
+
+    hub.requests.clear()
+    assert push_folder(folder, REPO) == url
+    assert not hub.sent("PUT |POST .*/commit/")
+    assert sum(size for _, size in hub.sent("")) < 12_000  # names, sizes and first bytes of the files
+
+    hub.requests.clear()
+    (folder / "README.md").write_text("# A better card\n")
+    assert push_folder(folder, REPO) != url
+    ((_, size),) = hub.sent("POST .*/commit/")
+    assert size < 400 and not hub.sent("PUT ")
+    assert head(hub)["README.md"].content == b"# A better card\n"
+
+    hub.requests.clear()
+    change_weights(folder)
+    push_folder(folder, REPO)
+    ((_, size),) = hub.sent("POST .*/commit/")
+    assert size < 400 and [size for _, size in hub.sent("PUT ")] == [(folder / "model.safetensors").stat().st_size]
+    assert len(hub.repos[REPO].messages) == 4  # the first is the Hub's own
+
+
+def test_what_an_earlier_model_left_is_deleted(folder, tokenizer, hub):
+    save_tokenizers(folder, tokenizer, toy_tokenizer(seed=3))
+    (folder / "old.py").write_text("")
+    (folder / "model-00001-of-00002.safetensors").write_bytes(bytes(9))
+    (folder / "notes.txt").write_text("mine")
+    push_folder(folder, REPO)
+    assert "target_tokenizer/tokenizer.json" in head(hub)
+    for name in ("old.py", "model-00001-of-00002.safetensors", "notes.txt"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "target_tokenizer")
+    push_folder(folder, REPO)
+    assert set(head(hub)) == {path.name for path in folder.iterdir()} | {".gitattributes", "notes.txt"}
+
+
+def test_what_is_never_pushed(folder, tmp_path, hub):
+    (folder / "training_args.bin").write_bytes(b"a pickle")
+    (folder / ".cache").mkdir()
+    (folder / ".cache" / "x").write_text("x")
+    push_folder(folder, REPO)
+    assert not set(head(hub)) & {"training_args.bin", ".cache/x"}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty: holds no file to push"):
+        push_folder(tmp_path / "empty", "user/empty")
+    assert "user/empty" not in hub.repos
+
+
+def test_branches_and_private_repositories(folder, hub):
+    push_folder(folder, REPO, private=True)
+    assert hub.repos[REPO].private
+    (folder / "README.md").write_text("# Another\n")
+    push_folder(folder, REPO, revision="next")
+    assert (head(hub)["README.md"].content, head(hub, branch="next")["README.md"].content) == (
+        b"# A model\n",
+        b"# Another\n",
+    )
+    push_folder(folder, "user/public")
+    with pytest.raises(HubError, match="user/public: is public on the Hub"):
+        push_folder(folder, "user/public", private=True)
+
+
+def test_a_broken_connection_leaves_the_old_revision(folder, tmp_path, hub):
+    push_folder(folder, REPO)
+    # Copies, because older releases of safetensors read from the file when a tensor is looked at.
+    before = {n: x.clone() for n, x in AdminForConditionalGeneration.from_pretrained(folder).state_dict().items()}
+    change_weights(folder)
+    hub.dropping = 100
+    with pytest.raises(HubError) as failure:
+        push_folder(folder, REPO)
+    assert "uploading 'model.safetensors'" in str(failure.value) and "push again" in str(failure.value)
+    assert "\n" not in str(failure.value)
+    assert len(hub.repos[REPO].messages) == 2
+    pulled = AdminForConditionalGeneration.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in pulled.state_dict().items())
+    hub.dropping = 1  # the client tries again by itself
+    push_folder(folder, REPO)
+    assert head(hub)["model.safetensors"].content == (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "request_", ["repos/create", "preupload", "objects/batch", "lfs/[0-9a-f]+", "verify", "commit"]
+)
+def test_a_failing_hub_is_one_sentence(folder, hub, request_):
+    push_folder(folder, REPO)
+    before = dict(head(hub))
+    change_weights(folder)
+    hub.failing = f"(POST|PUT) .*{request_}"
+    with pytest.raises(
+        HubError, match=r"^user/model: the Hub answered 500 .*keeps its last complete revision"
+    ) as failure:
+        push_folder(folder, REPO)
+    assert "\n" not in str(failure.value)
+    assert head(hub) == before and len(hub.repos[REPO].messages) == 2
+    hub.failing = None
+    push_folder(folder, REPO)
+    assert head(hub)["model.safetensors"] != before["model.safetensors"]
+
+
+def test_a_wrong_token_and_no_hub(folder, hub, monkeypatch):
+    with monkeypatch.context() as context:
+        context.setenv("HF_TOKEN", "wrong")
+        with pytest.raises(HubError, match=r"user/model: the Hub answered 401 .* log in with `hf auth login`"):
+            push_folder(folder, REPO)
+    with pytest.raises(HubError, match="a/b/c: Repo id must be in the form"):
+        push_folder(folder, "a/b/c")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(HubError, match=r"user/model: .*refused.* push again"):
+        push_folder(folder, REPO)
+
+
+def test_two_pushes_at_once_do_not_mix(folder, hub, monkeypatch):
+    push_folder(folder, REPO)
+    seen = HfApi().model_info(REPO)
+    (folder / "README.md").write_text("# Theirs\n")
+    push_folder(folder, REPO)
+    (folder / "README.md").write_text("# Ours\n")
+    monkeypatch.setattr(HfApi, "model_info", lambda *args, **kwargs: SimpleNamespace(**vars(seen)))
+    with pytest.raises(HubError, match="someone else pushed in the meantime"):
+        push_folder(folder, REPO)
+    assert head(hub)["README.md"].content == b"# Theirs\n"
+
+
+def test_two_tokenizers_go_with_the_model(model, tokenizer, tmp_path, hub):
+    target = toy_tokenizer(seed=3)
+    two = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": len(target)}
+    ours = model(**two)
+    ours.push_to_hub(REPO, tokenizer=tokenizer, target_tokenizer=target, commit_message="Both")
+    assert hub.repos[REPO].messages == ["initial commit", "Both"]
+    text = random_texts(3)
+    pulled = Translator.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
+    assert pulled.translate(text) == Translator(ours, tokenizer, target).translate(text)
+
+
+def test_the_same_weights_for_other_frameworks_are_not_fetched(folder, hub):
+    others = ("tf_model.h5", "rust_model.ot", "onnx/model.onnx", "checkpoint-2/optimizer.pt", "checkpoint-2/model.bin")
+    for name in others:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"weights")
+    push_folder(folder, REPO)
+    fetched = local_folder(REPO)
+    names = {path.relative_to(fetched).as_posix() for path in fetched.rglob("*") if path.is_file()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not [name for name in names if name.endswith((".h5", ".ot", ".onnx")) or name.startswith("checkpoint-")]
+
+
+@pytest.mark.parametrize("strategy", ["end", "every_save", "checkpoint"])
+def test_the_trainer_pushes_a_whole_model(model, tokenizer, tmp_path, hub, strategy):
+    args = AdminTrainingArguments(
+        output_dir=str(tmp_path / "run"),
+        max_steps=2,
+        save_steps=2,
+        max_tokens=64,
+        warmup_steps=1,
+        eval_bleu=False,
+        use_cpu=True,
+        disable_tqdm=True,
+        push_to_hub=True,
+        hub_model_id=REPO,
+        hub_strategy=strategy,
+    )
+    data = text_pairs(tokenizer, 20)
+    trainer = AdminTrainer(model(), args, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
+    trainer.train()
+    if strategy == "end":
+        trainer.evaluate()
+        trainer.push_to_hub(language=["en", "de"])
+    else:
+        trainer._finish_current_push()
+    files = head(hub)
+    wanted = {"README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
+    assert set(files) >= CODE | wanted
+    if strategy == "checkpoint":
+        assert set(files) >= {f"last-checkpoint/{name}" for name in ("manifest.json", "optimizer.pt")}
+    assert json.loads(files["config.json"].content)["auto_map"]["AutoModelForSeq2SeqLM"]
+    card = files["README.md"].content.decode()
+    assert "- max_tokens: 64" in card and "optimizer: radam" in card
+    assert f'name = "{REPO}"' in card and "trust_remote_code=True" in card
+    assert "batch_size" not in card and "[](" not in card and "datasets:" not in card
+    pulled = AdminForConditionalGeneration.from_pretrained(snapshot_download(REPO, cache_dir=tmp_path / "cache"))
+    pushed = trainer.model.state_dict()
+    assert all(torch.equal(tensor, pushed[name]) for name, tensor in pulled.state_dict().items())
+
+
+def test_links_that_lead_out_of_the_folder_are_not_published(folder, tmp_path, hub):
+    (tmp_path / "secret").write_text("mine")
+    (folder / "inside.txt").symlink_to(folder / "config.json")
+    push_folder(folder, REPO)
+    (folder / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"notes\.txt: is a link that leads out of"):
+        push_folder(folder, REPO)
+    assert "notes.txt" not in head(hub)
+
+
+def test_a_snapshot_of_the_hub_whose_files_are_links_is_published(folder, tmp_path, hub):
+    push_folder(folder, REPO)
+    push_folder(snapshot_download(REPO, cache_dir=tmp_path / "cache"), "user/copy")
+    assert set(head(hub, repo_id="user/copy")) == set(head(hub))
+
+
+def test_a_pushed_tokenizer_cuts_to_the_models_positions(tiny_model, tmp_path):
+    tokenizer = toy_tokenizer()
+    model = tiny_model(vocab_size=len(tokenizer))
+    ModelWithTokenizers(model, {"": tokenizer}).save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
+
+
+def test_files_in_other_folders_stay():
+    """Of an earlier model only what a loader would take for a part of the new one is deleted."""
+    stale = ("old.safetensors", "modeling_old.py", "target_tokenizer/tokenizer.json")
+    kept = ("scripts/clean.py", "onnx/model.safetensors", "checkpoint-100/model.safetensors", "README.md")
+    assert [path for path in (*stale, *kept) if is_stale(path, {})] == list(stale)

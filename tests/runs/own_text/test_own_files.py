@@ -1,0 +1,74 @@
+"""The files of somebody's own text: languages and names by their paths, and which are refused."""
+
+import os
+
+import pytest
+
+from admin_nmt.runs.own_text.own_files import OwnFiles, OwnText, guess_languages, run_name
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "name"),
+    [
+        ("train.en", "train.de", ["en", "de"], "train-en-de"),
+        ("data/train.en.gz", "other/train.de", ["en", "de"], "train-en-de"),
+        ("en/corpus.txt", "de/corpus.txt", ["en", "de"], "corpus-en-de"),
+        ("Tatoeba.de-en.de", "Tatoeba.de-en.en", ["de", "en"], "Tatoeba-de-en"),
+        ("english.txt", "german.txt", ["en", "de"], "own-en-de"),
+        ("a.eng", "a.deu", ["en", "de"], "a-en-de"),
+        ("a.pt_BR.txt", "a.de_DE.txt", ["pt", "de"], "a-pt-de"),
+        ("train.en", "train.pt-BR", ["en", "pt"], "train-en-pt"),
+        ("Subtitles.en-pt_br.en", "Subtitles.en-pt_br.pt_br", ["en", "pt"], "Subtitles-en-pt"),
+        ("train.en", "train.zh_Hant", ["en", "zh"], "train-en-zh"),
+        ("train.sv_SE", "train.ar-SA", ["sv", "ar"], "train-sv-ar"),
+        ("train.en-pt_BR.tsv", None, ["en", "pt"], "train-en-pt"),
+        ("train.en-zh_TW.tsv", None, ["en", "zh"], "train-en-zh"),
+        ("train.en-pt_br.tsv", None, ["en", "pt"], "train-en-pt"),
+        ("train.en_de.tsv", None, ["en", "de"], "train-en-de"),
+        ("train.en", "train.mt", ["en", "mt"], "train-en-mt"),
+        ("train.src", "train.mt", None, None),
+        ("part*.en", "part*.de", ["en", "de"], "own-en-de"),
+        ("train.en-de.tsv", None, ["en", "de"], "train-en-de"),
+        ("opus_hu_no.jsonl.gz", None, ["hu", "no"], "opus-hu-no"),
+        ("a.txt", "b.txt", None, None),
+        ("src.txt", "tgt.txt", None, None),
+        ("train.en", "train.en.bak", None, None),
+        ("pairs.tsv", None, None, None),
+    ],
+)
+def test_languages_and_names_are_guessed_from_paths(source, target, languages, name):
+    files = OwnFiles([source], [target] if target else [])
+    assert guess_languages(files) == languages
+    assert languages is None or run_name(files, languages) == name
+
+
+def test_files_that_are_missing_or_given_twice_are_refused(tmp_path):
+    (tmp_path / "a.en").write_text("a\n")
+    a, b = str(tmp_path / "a.en"), str(tmp_path / "b.de")
+    with pytest.raises(FileNotFoundError, match=r"b\.de"):
+        OwnText(OwnFiles([a], [b]), {}).check()
+    with pytest.raises(FileNotFoundError, match=r"b\.de"):
+        OwnText(OwnFiles([f"{tmp_path}/*.tsv"]), {"valid": OwnFiles([a], [b])}).check()
+    with pytest.raises(ValueError, match=r"a\.en is given as the source and as the target"):
+        OwnFiles([a], [f"{tmp_path}/./a.en"]).check()
+    with pytest.raises(ValueError, match=r"a\.en holds one language; name the file of its translations with --target$"):
+        OwnFiles([a]).check()
+
+
+def test_a_pipe_is_refused_and_a_name_with_brackets_is_a_name(tmp_path):
+    """A run reads its text again when it resumes."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a[1].en").write_text("a\n")
+    with pytest.raises(ValueError, match=r"pipe: is a pipe, which a run could not read again; write it to a file"):
+        OwnFiles([str(tmp_path / "a[1].en")], [str(tmp_path / "pipe")]).check()
+    with pytest.raises(ValueError, match="is given as the source and as the target"):
+        OwnFiles([str(tmp_path / "a[1].en")], [f"{tmp_path}/./a[1].en"]).check()
+
+
+def test_files_are_options_and_fields():
+    text = OwnText(OwnFiles(["a.en", "b.en"], ["a.de", "b.de"]), {"test": OwnFiles(["t.tsv"])})
+    files = ["--source", "a.en", "--source", "b.en", "--target", "a.de", "--target", "b.de"]
+    assert text.options() == [*files, "--test-source", "t.tsv"]
+    assert text.train.fields() == {"source": ["a.en", "b.en"], "target": ["a.de", "b.de"]}
+    assert text.held_out["test"].fields() == {"source": "t.tsv"}
+    assert str(text.train) == "a.en and a.de and 2 more"

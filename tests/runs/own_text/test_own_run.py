@@ -1,0 +1,193 @@
+"""`admin-nmt train` on somebody's own files: the recipe it leaves, the same command again, and a whole run."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import SHIFT
+from typer.testing import CliRunner, Result
+
+from admin_nmt.cli.app import app
+from admin_nmt.data.phrasebook import phrasebook
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list:
+    """The recipes that would be trained."""
+    recipes: list = []
+    monkeypatch.setattr("admin_nmt.runs.training_run.run_recipe", recipes.append)
+    return recipes
+
+
+def write(name: str, pairs: int = 300) -> None:
+    """Files NAME.en and NAME.de."""
+    for language, lines in zip(
+        ("en", "de"), zip(*phrasebook(pairs, 1, 1, seed=SHIFT)["train"], strict=True), strict=True
+    ):
+        Path(f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def train(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == code, result.stderr[-3000:]
+    return result
+
+
+FILES = ["--source", "train.en", "--target", "train.de"]
+
+
+def test_a_recipe_is_written_once_and_then_kept(here, trained):
+    write("train")
+    told = train(*FILES, "--training.max_steps", 30).stdout
+    path = Path("runs/train-en-de.yaml")
+    assert told.startswith(f"{path}: a recipe for train.en and train.de, en to de")
+    first = path.read_text()
+    assert "  max_steps: 30  # given on the command line" in first
+    assert {file.name for file in Path("runs/train-en-de/data").iterdir()} == {
+        f"{split}.{language}" for split in ("valid", "test") for language in ("en", "de")
+    }
+    path.write_text(f"# mine\n{first}")
+    again = train(*FILES, "--training.max_steps", 30).stdout
+    assert again == f"{path}: the recipe of these files, as it is there\n"
+    assert path.read_text() == f"# mine\n{first}"
+    held_out = Path("runs/train-en-de/data")
+    earlier = {file.name: file.read_text() for file in held_out.iterdir()}
+    shutil.rmtree("runs/train-en-de")
+    train(*FILES)
+    assert {file.name: file.read_text() for file in held_out.iterdir()} == earlier
+    train(path)
+    assert trained[0].as_dict() == trained[1].as_dict() == trained[2].as_dict() == trained[3].as_dict()
+    assert trained[0].output_dir == "runs/train-en-de"
+
+
+def test_output_and_languages_are_taken(here, trained):
+    write("train")
+    Path("train.en").rename("a.txt")
+    Path("train.de").rename("b.txt")
+    files = ["--source", "a.txt", "--target", "b.txt"]
+    refused = train(*files, code=1).stderr
+    assert refused.startswith("error: a.txt and b.txt: the names do not say which languages these are; add the codes")
+    assert refused.count("\n") == 1
+    train(*files, "--languages", "en", "de", "--output", "out/mine/")
+    (recipe,) = trained
+    assert (recipe.output_dir, recipe.languages) == ("out/mine", ["en", "de"])
+    assert recipe.data.cache_dir == "out/cache"
+    assert recipe.data.valid.source == "out/mine/data/valid.en"
+    other = train(*files, "--languages", "en", "fr", "--output", "out/mine", code=1).stderr
+    assert "out/mine.yaml: is there already, the recipe of other files or languages" in other
+
+
+def test_a_folder_is_taken_by_its_name_whatever_yaml_makes_of_it(here, trained):
+    write("train")
+    for name in ("my run #2", "2024", "null"):
+        train(*FILES, "--output", name)
+        assert trained[-1].output_dir == name and Path(f"{name}.yaml").exists()
+        assert Path(name, "data", "valid.en").exists()
+
+
+def test_cleaning_and_cache_of_the_command_line_count_while_the_text_is_read(here, trained):
+    """By default one side of these pairs has three times the words of the other, and none would be left."""
+    lines = [f"word number {i} of a long line of many words" for i in range(300)]
+    Path("train.en").write_text("\n".join(lines))
+    Path("train.de").write_text("\n".join(f"Wort {i}" for i in range(300)))
+    assert "cleaning leaves 0 (length ratio 300)" in train(*FILES, code=1).stderr
+    shutil.rmtree("runs")
+    train(*FILES, "--data.cleaning.max_ratio", "null", "--data.cache_dir", "large/disk")
+    assert trained[0].data.cache_dir == "large/disk" and list(Path("large/disk").glob("pairs-*.arrow"))
+    assert not Path("runs/cache").exists()
+    held_out = {file: file.read_text() for file in Path("runs/train-en-de/data").iterdir()}
+    shutil.rmtree("runs/train-en-de")
+    train(*FILES)
+    assert {file: file.read_text() for file in held_out} == held_out
+
+
+def test_pairs_in_one_file_with_languages_as_columns(here, trained):
+    rows = [{"en": source, "de": target} for source, target in phrasebook(300, 1, 1, seed=SHIFT)["train"]]
+    Path("pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train("--source", "pairs.jsonl")
+    assert trained[0].languages == ["en", "de"]
+    assert yaml.safe_load(Path("runs/pairs-en-de.yaml").read_text())["data"]["train"] == {
+        "source": "pairs.jsonl",
+        "columns": ["en", "de"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--training.max_stepz", "3"], "--training.max_stepz: unknown field training.max_stepz; did you mean"),
+        (["--training.max_steps", "many"], "--training.max_steps holds 'many' where a whole number belongs"),
+        (["--languages", "en", "dee"], "--languages holds ['en', 'dee']: language 'dee': is no known code"),
+        (["--training.eval_steps", "30", "--training.save_steps", "40"], "recipe: training: --load_best_model_at_end"),
+        (
+            ["--training.num_train_epochs", ".inf"],
+            "--training.num_train_epochs holds inf where a finite number belongs",
+        ),
+        (["--output_dir", "2024"], "--output_dir 2024: is no text; write it in quotes"),
+        (["--data.valid_every", "9"], "--data.valid_every: the text is named by --source and --target; leave"),
+    ],
+)
+def test_wrong_fields_are_refused_before_anything_is_read(here, monkeypatch, options, message):
+    write("train")
+    monkeypatch.setattr("admin_nmt.runs.own_text.own_run.read_own_corpus", lambda *_, **__: pytest.fail("read"))
+    assert train(*FILES, *options, code=1).stderr.startswith(f"error: {message}")
+    assert not Path("runs").exists()
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.mark.slow
+def test_interrupted_the_same_command_goes_on_and_the_model_translates(here):
+    """The real command on 1,500 pairs: SIGTERM in the middle, then the same command again."""
+    write("train", 1500)
+    small = ["--training.max_steps", 60, "--training.eval_steps", 30, "--model.encoder_layers", 2]
+    command = [sys.executable, "-m", "admin_nmt", "train", *FILES, *map(str, small)]
+    run, log = Path("runs/train-en-de"), Path("log")
+    with log.open("wb") as file, subprocess.Popen(command, env=ENVIRONMENT, stdout=file, stderr=file) as process:
+        while not (run / "checkpoint-30").exists():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 143, log.read_text()
+    resumed = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert resumed.stdout.startswith("runs/train-en-de.yaml: the recipe of these files, as it is there\n")
+    assert f"continuing from {run}/checkpoint-" in resumed.stdout
+    results = json.loads((run / "results.json").read_text())
+    assert results["training"]["updates"] == 60
+    assert results["data"]["sizes"]["valid"] == results["data"]["sizes"]["test"] == results["test_sentences"]
+    assert results["data"]["filters"]["held out"] >= 2 * results["test_sentences"]
+    translate = [*command[:3], "translate", str(run), "--input", str(run / "data" / "test.en")]
+    translated = subprocess.run(translate, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert translated.stdout == (run / "test.hyp").read_text()
+    assert "taking its stock model, runs/train-en-de/standard" in translated.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_train_by_one_recipe(here):
+    """One writes it and the held-out pairs, the other waits and takes them."""
+    write("train")
+    launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+    command = [sys.executable, *launch.split(), "--dynamo_backend", "no", "-m", "admin_nmt", "train", *FILES]
+    small = ["--training.max_steps", "2", "--model.encoder_layers", "2", "--model.decoder_layers", "1"]
+    result = subprocess.run([*command, *small], env=ENVIRONMENT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("a recipe for train.en and train.de") == 1
+    assert "the recipe of these files, as it is there" not in result.stdout
+    assert "[2/5] training on 2 processes of 1 thread each: admin, 2-1 layers" in result.stdout
+    assert "updates of at most 2 × 512 tokens; 2 updates are" in result.stdout
+    assert Path("runs/train-en-de/standard/config.json").exists()

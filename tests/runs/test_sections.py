@@ -1,0 +1,91 @@
+"""Sections of dataclasses and functions, and the sentences of what their validators raise."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Self
+
+import pytest
+import torch
+from pydantic import ValidationError, model_validator
+
+from admin_nmt.runs.sections import Section, checked, one_or_several, section_of
+from admin_nmt.system.messages import FieldError
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Paint:
+    name: str
+    litres: float = 1.5
+    colours: list[Colour] = field(default_factory=lambda: [Colour.RED])
+    precision: str | torch.dtype | None = None
+    made: bool = field(default=False, init=False)
+
+
+def mix(first: Path, *, litres: int = 2, stir: bool = True) -> None: ...
+
+
+def test_fields_types_and_defaults_are_those_of_dataclass_and_function():
+    section = section_of(Paint, mix, without=["stir"])
+    assert list(section.model_fields) == ["name", "litres", "colours", "precision", "first"]
+    annotations = {name: one.annotation for name, one in section.model_fields.items()}
+    assert annotations | {"colours": None} == {
+        "name": str, "litres": int, "colours": None, "precision": str | None, "first": str,
+    }  # fmt: skip
+    assert {name for name, one in section.model_fields.items() if one.is_required()} == {"name", "first"}
+    assert section(name="x", first="y").litres == 2
+
+
+def test_only_what_is_asked_for_is_taken():
+    assert list(section_of(Paint, only=["litres"]).model_fields) == ["litres"]
+
+
+def test_a_section_is_written_as_it_was_given():
+    paint = section_of(Paint)(colours=["blue"], name="x")
+    assert (paint.given(), paint.litres) == ({"colours": ["blue"], "name": "x"}, 1.5)
+    with pytest.raises(ValidationError, match="'red' or 'blue'"):
+        section_of(Paint)(name="x", colours=["green"])
+
+
+class Bucket(Section):
+    handles: int = 1
+    lid: bool = True
+
+    @model_validator(mode="after")
+    def _check_handles(self) -> Self:
+        if self.handles > 2:
+            raise FieldError("handles: two hands hold two")
+        if not self.handles and self.lid:
+            raise ValueError("has no handle, but a lid")
+        return self
+
+
+class Shop(Section):
+    buckets: one_or_several(Bucket)
+    open: bool = True
+
+    @model_validator(mode="after")
+    def _check_hours(self) -> Self:
+        if not self.open:
+            raise ValueError("come back tomorrow")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"buckets": {"handles": 3}}, "buckets.handles: two hands hold two"),
+        ({"buckets": [{}, {"handles": 3}]}, "buckets[1].handles: two hands hold two"),
+        ({"buckets": [{"handles": 0}]}, "buckets[0] has no handle, but a lid"),
+        ({"buckets": {}, "open": False}, "come back tomorrow"),
+    ],
+)
+def test_a_validator_need_not_know_where_its_section_is(values, sentence):
+    with pytest.raises(ValueError) as error:
+        checked(Shop, values, "shop.yaml")
+    assert str(error.value) == f"shop.yaml: {sentence}"

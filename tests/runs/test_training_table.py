@@ -1,0 +1,210 @@
+"""The table of a run, of what a Trainer tells its callbacks."""
+
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toy import random_ids
+from transformers import PrinterCallback, ProgressCallback, TrainerControl, TrainerState
+
+from admin_nmt.runs import training_table
+from admin_nmt.runs.pace import Pace
+from admin_nmt.runs.training_table import COLUMNS, ROWS, Rows, TrainingTable, show_table
+from admin_nmt.system.terminal import PlainLines
+from admin_nmt.trainer.admin_trainer import AdminTrainer
+from admin_nmt.trainer.arguments import AdminTrainingArguments
+
+
+class Run:
+    """A Trainer's calls to a table, at a clock that only `update` moves."""
+
+    def __init__(self, monkeypatch, *, last=100, device="cpu", **args) -> None:
+        self.time, self.table = 0.0, TrainingTable()
+        monkeypatch.setattr(training_table, "Pace", partial(Pace, lambda: self.time))
+        settings = {"metric_for_best_model": None, "greater_is_better": None, "disable_tqdm": False, "bf16": False}
+        schedule = {"eval_strategy": "steps", "eval_delay": 0, "fp16": False, "device": SimpleNamespace(type=device)}
+        self.args = SimpleNamespace(**settings | schedule | args)
+        self.state = TrainerState(max_steps=last, eval_steps=25, epoch=0.0, is_world_process_zero=True)
+
+    def begin(self) -> None:
+        self.table.on_train_begin(self.args, self.state, TrainerControl())
+
+    def update(self, seconds: float, count: int = 1) -> None:
+        for _ in range(count):
+            self.time += seconds
+            self.state.global_step += 1
+            self.table.on_step_end(self.args, self.state, TrainerControl())
+
+    def log(self, **logs: float) -> None:
+        self.state.log_history.append(logs | {"step": self.state.global_step})
+        self.table.on_log(self.args, self.state, TrainerControl(), logs)
+
+
+FULL = {"loss": 7.5, "nll": 7.25, "learning_rate": 4e-5, "grad_norm": 12345.6, "target_tokens_per_second": 98765.4}
+
+
+def test_every_row_keeps_its_columns(monkeypatch, capsys):
+    run = Run(monkeypatch, last=1_000_000)
+    run.state.global_step = 12_345
+    run.begin()
+    run.log(**FULL)
+    run.update(1e-3, 19)
+    run.state.global_step = 999_998
+    run.state.epoch = 123.456
+    run.log(loss=float("nan"), learning_rate=1.0)
+    run.update(1000.0)
+    run.log(**FULL)
+    heads, *rows = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("     ")]
+    ends = [sum(list(COLUMNS.values())[: n + 1]) + 2 * n for n in range(len(COLUMNS))]
+    assert len(heads) == ends[-1] <= 79
+    for row in (heads, *rows):
+        assert len(row) == ends[-1]
+        for end in ends[:-1]:
+            assert row[end - 1] != " " and row[end : end + 2] == "  ", row
+    assert rows[0].split()[:2] == ["12,345", "0.00"] and rows[0].split()[2:7] == [
+        "7.500", "7.250", "4.00e-05", "1.23e+04", "98,765",
+    ]  # fmt: skip
+    assert rows[1].split()[2:4] == ["nan", "–"]
+
+
+def test_units_come_once_and_heads_again(capsys):
+    rows = Rows(PlainLines())
+    for number in range(ROWS + 1):
+        rows.add([str(number)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [index for index, line in enumerate(lines) if "learning rate" in line] == [1, ROWS + 2]
+    assert [index for index, line in enumerate(lines) if "nats a target token" in line] == [0]
+    assert len(lines[0]) <= 79
+
+
+def test_the_best_evaluation_so_far_is_marked(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.begin()
+    for bleu, nll in ((10.0, 3.0), (9.0, 2.0), (10.0, 1.0), (11.0, 4.0)):
+        run.log(eval_loss=nll, eval_bleu=bleu, eval_runtime=61.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "validation" in line]
+    assert ["best" in line for line in lines] == [True, False, False, True]
+    assert lines[0].endswith("validation: NLL 3.000, BLEU 10.00, in 1 min  * best so far")
+
+
+@pytest.mark.parametrize("metric", ["loss", "eval_loss", None])
+def test_the_best_is_what_the_run_takes_for_it(monkeypatch, capsys, metric):
+    run = Run(monkeypatch, metric_for_best_model=metric, greater_is_better=False if metric else None)
+    run.begin()
+    for nll in (3.0, 2.0, float("nan"), 2.5):
+        run.log(eval_loss=nll, eval_runtime=1.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "validation" in line]
+    assert ["best" in line for line in lines] == [True, True, False, False]
+
+
+def test_an_encoder_that_gives_all_tokens_one_state_is_told(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.begin()
+    for variance in (0.9, 1e-5, float("nan")):
+        run.log(eval_loss=3.0, eval_encoder_variance=variance, eval_runtime=1.0)
+    told = ["warning: the encoder gives" in line for line in capsys.readouterr().out.splitlines()]
+    assert told[-4:] == [False, False, True, False]
+
+
+def test_several_validation_sets_have_a_row_each(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.begin()
+    run.log(eval_news_loss=3.0, eval_news_runtime=2.0)
+    run.log(eval_web_text_loss=1.0, eval_web_text_runtime=3.0)
+    out = capsys.readouterr().out
+    assert "validation news: NLL 3.000, in 2 s" in out and "validation web_text: NLL 1.000, in 3 s" in out
+    assert run.table.pace.evaluation == 5.0
+
+
+def test_an_estimate_after_twenty_updates(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.begin()
+    run.update(60.0, 5)  # left out
+    run.update(2.0, 14)
+    assert capsys.readouterr().out == ""
+    run.update(2.0)
+    told = capsys.readouterr().out
+    assert told == "      about 3 min left: 80 updates of 2 s, evaluations (4) not counted\n"
+    run.update(2.0, 5)
+    run.log(eval_loss=3.0, eval_runtime=100.0)
+    run.table.on_evaluate()
+    run.log(**FULL)
+    assert capsys.readouterr().out.splitlines()[-1].endswith("  8 min")  # 75 × 2 s and 3 × 100 s
+    assert "left" not in capsys.readouterr().out
+
+
+def test_a_run_that_goes_on_knows_what_an_evaluation_takes(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.state.global_step = 50
+    run.state.log_history = [{"eval_loss": 1.0, "eval_runtime": 30.0, "step": 50}]
+    run.begin()
+    run.update(1.0, 20)
+    assert capsys.readouterr().out == "      about 2 min left: 30 updates of 1 s and 2 × 30 s of evaluation\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "args", "advice"),
+    [
+        ("cpu", {}, "a GPU, fewer updates (max_steps)"),
+        ("cuda", {}, "bf16, several GPUs, fewer updates"),
+        ("cuda", {"bf16": True}, "days; several GPUs, fewer"),
+    ],
+)
+def test_a_run_of_days_is_told_with_what_would_shorten_it(monkeypatch, capsys, device, args, advice):
+    run = Run(monkeypatch, last=20_020, device=device, **args)
+    run.begin()
+    run.update(10.0, 20)
+    warning = capsys.readouterr().out.splitlines()[-1]
+    assert warning.startswith("      warning: that is 2.3 days; ") and advice in warning
+
+
+def test_only_the_first_process_shows_a_table(monkeypatch, capsys):
+    run = Run(monkeypatch)
+    run.state.is_world_process_zero = False
+    run.begin()
+    run.update(1.0, 30)
+    run.log(**FULL)
+    run.table.close()
+    assert capsys.readouterr().out == ""
+
+
+def test_the_log_and_the_weights_are_those_of_a_run_without_it(tiny_config, tmp_path, capsys):
+    from admin_nmt import AdminForConditionalGeneration
+
+    data, runs = random_ids(24), []
+    for shown in (False, True):
+        torch.manual_seed(1)
+        model = AdminForConditionalGeneration(tiny_config())
+        quiet = {"use_cpu": True, "save_strategy": "no", "eval_bleu": False, "eval_strategy": "steps", "eval_steps": 3}
+        args = AdminTrainingArguments(str(tmp_path), max_tokens=40, max_steps=6, logging_steps=2, **quiet)
+        trainer = AdminTrainer(model, args, train_dataset=data, eval_dataset=data)
+        if shown:
+            show_table(trainer)
+            capsys.readouterr()
+        trainer.train()
+        history = [
+            {name: value for name, value in row.items() if "second" not in name and "runtime" not in name}
+            for row in trainer.state.log_history
+        ]
+        runs.append((history, model.state_dict()))
+    assert runs[0][0] == runs[1][0]
+    assert all(torch.equal(tensor, runs[1][1][name]) for name, tensor in runs[0][1].items())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["NLL:", "update", "2", "3", "4", "6", "6"]
+    callbacks = {type(callback) for callback in trainer.callback_handler.callbacks}
+    assert TrainingTable in callbacks and not callbacks & {PrinterCallback, ProgressCallback}
+
+
+def test_the_bar_goes_when_a_run_is_interrupted(monkeypatch):
+    monkeypatch.setattr(training_table, "is_terminal", lambda stream: True)
+    monkeypatch.setattr("admin_nmt.system.terminal.is_terminal", lambda stream: stream is sys.stderr)
+    run = Run(monkeypatch)
+    run.begin()
+    bar = run.table.bar
+    assert not bar.disable
+    run.update(1.0)
+    run.table.close()
+    run.table.close()
+    assert bar.disable  # as tqdm's `close` leaves it

@@ -1,0 +1,146 @@
+"""RAdam by the kernel of fused AdamW equals torch's own."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from admin_nmt.trainer.optimizers.fused_radam import FusedRAdam, rectification
+
+UPDATES = 40
+
+
+def parameters(dtype: torch.dtype = torch.float32) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.randn(*shape, dtype=dtype)) for shape in ((5, 3), (7,), (2, 2))]
+
+
+def groups(trained: list[nn.Parameter]) -> list[dict]:
+    return [{"params": trained[:2], "weight_decay": 0.1}, {"params": trained[2:], "weight_decay": 0.0}]
+
+
+def draw_gradients(*copies: list[nn.Parameter]) -> None:
+    for same in zip(*copies, strict=True):
+        gradient = torch.randn_like(same[0]) * 10 ** torch.randint(-4, 2, ()).item()
+        for parameter in same:
+            parameter.grad = gradient.clone()
+
+
+def optimizers(ours: list[nn.Parameter], theirs: list[nn.Parameter], beta2: float = 0.98):
+    settings = {"lr": 0.01, "betas": (0.9, beta2), "eps": 1e-6, "decoupled_weight_decay": True, "foreach": True}
+    return FusedRAdam(groups(ours), **settings), torch.optim.RAdam(groups(theirs), **settings)
+
+
+class Operators(TorchDispatchMode):
+    """The names of those that run under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("beta2", [0.98, 0.999])
+def test_equals_torch(beta2):
+    ours = parameters()
+    theirs = copy.deepcopy(ours)
+    fused, plain = optimizers(ours, theirs, beta2)
+    for update in range(1, UPDATES + 1):
+        draw_gradients(ours, theirs)
+        for optimizer in (fused, plain):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 / update
+            optimizer.step()
+        for found, expected in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_state_is_interchangeable():
+    ours = parameters()
+    theirs = copy.deepcopy(ours)
+    fused, plain = optimizers(ours, theirs)
+    for update in range(UPDATES):
+        draw_gradients(ours, theirs)
+        fused.step()
+        plain.step()
+        if update in (2, 9, 20):
+            states = copy.deepcopy(fused.state_dict()), copy.deepcopy(plain.state_dict())
+            plain.load_state_dict(states[0])
+            fused.load_state_dict(states[1])
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_kernel_a_group():
+    ours = parameters()
+    fused, _ = optimizers(ours, copy.deepcopy(ours))
+    for _ in range(10):
+        draw_gradients(ours)
+        with Operators() as seen:
+            fused.step()
+    assert seen.names.count("_fused_adamw_.default") == 2
+    assert not [name for name in seen.names if name.startswith(("_foreach_mul", "_foreach_div", "_foreach_addc"))]
+
+
+@pytest.mark.parametrize("made", [0, 10], ids=["before the rectification", "after"])
+def test_a_refused_update_changes_neither_weights_nor_moments(made):
+    ours = parameters()
+    fused, _ = optimizers(ours, copy.deepcopy(ours))
+    for _ in range(made):
+        draw_gradients(ours)
+        fused.step()
+    before = [
+        [p.detach().clone(), *(fused.state[p][name].clone() for name in ("exp_avg", "exp_avg_sq") if made)]
+        for p in ours
+    ]
+    for parameter in ours:
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    fused.found_inf = torch.ones(())
+    fused.step()
+    for parameter, tensors in zip(ours, before, strict=True):
+        moments = [fused.state[parameter][name] for name in ("exp_avg", "exp_avg_sq") if made]
+        for found, expected in zip([parameter, *moments], tensors, strict=True):
+            assert torch.equal(found, expected)
+    fused.found_inf = torch.zeros(())
+    draw_gradients(ours)
+    fused.step()
+    assert not torch.equal(ours[0], before[0][0])
+
+
+def test_parameters_of_different_age_are_left_to_torch():
+    ours = parameters()
+    theirs = copy.deepcopy(ours)
+    fused, plain = optimizers(ours, theirs)
+    for update in range(20):
+        draw_gradients(ours, theirs)
+        if update < 8:
+            ours[1].grad = theirs[1].grad = None
+        fused.step()
+        plain.step()
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_rectification_begins_as_in_the_paper():
+    assert [rectification(0.98, update) is None for update in range(1, 8)] == [True] * 5 + [False] * 2
+    assert rectification(0.98, 100_000) == pytest.approx(1)
+
+
+def test_a_state_that_was_read_to_a_gpu_has_its_numbers_of_updates_on_the_cpu():
+    """As a new one: the kernels that count them take no others, and to read one would wait for the GPU."""
+    with FakeTensorMode():
+        trained = nn.Parameter(torch.zeros(3, device="cuda"))
+        trained.grad = torch.zeros_like(trained)
+        first, second = (FusedRAdam([trained], foreach=True, decoupled_weight_decay=True) for _ in range(2))
+        first.tensors_of(first.param_groups[0])  # makes the state
+        state = first.state_dict()
+        state["state"][0]["step"] = torch.zeros((), device="cuda")
+        second.load_state_dict(state)
+    assert {name: x.device.type for name, x in second.state[trained].items()} == {
+        "step": "cpu", "exp_avg": "cuda", "exp_avg_sq": "cuda",
+    }  # fmt: skip

@@ -1,0 +1,170 @@
+"""From the files of a fairseq model to a folder that translates text, and what is said when they do not fit."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from test_fairseq_weights import CONVENTIONS, fairseq_checkpoint, logits
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from admin_nmt import Translator
+from admin_nmt.hub.model_folder import check_folder
+from admin_nmt.weights.fairseq_folder import convert_checkpoint
+from admin_nmt.weights.fairseq_pickle import CheckpointFileError
+from admin_nmt.weights.fairseq_weights import ConversionError
+
+CODES = "#version: 0.2\na b\nab c</w>\n"
+# What masked a folder's name in the reference file has put one byte of the pickle, an opcode, before the mask instead
+# of behind it.
+MASKED, MENDED = b"radam_fairseqq" + 15 * b"_", b"radam_fairseq" + 15 * b"_" + b"q"
+
+
+def dictionary(size: int, first: str = "w") -> str:
+    """A dictionary for `size` ids, special ones included."""
+    return "".join(f"{first}{index} {size - index}\n" for index in range(size - 4))
+
+
+@pytest.fixture
+def files(tiny_model, tmp_path):
+    """Writes the files of a tiny model; gives the arguments of `convert_checkpoint` and the model."""
+
+    def write(dicts: tuple[str, ...], **fields):
+        model = tiny_model(**CONVENTIONS, **fields)
+        state, args = fairseq_checkpoint(model)
+        torch.save({"args": Namespace(**args), "model": state}, tmp_path / "checkpoint.pt")
+        (tmp_path / "codes").write_text(CODES)
+        paths = [tmp_path / f"dict{index}.txt" for index in range(len(dicts))]
+        for path, text in zip(paths, dicts, strict=True):
+            path.write_text(text)
+        arguments = {
+            "checkpoint": tmp_path / "checkpoint.pt",
+            "dicts": paths,
+            "bpe_codes": tmp_path / "codes",
+            "output": tmp_path / "out",
+        }
+        return arguments, model
+
+    return write
+
+
+def test_joined_dictionary(files, batch):
+    arguments, model = files((dictionary(99),))
+    convert_checkpoint(**arguments, length_penalty=0.6)
+    check_folder(arguments["output"])
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(arguments["output"])
+    assert torch.equal(logits(loaded, batch), logits(model, batch))
+    search = loaded.generation_config
+    assert (search.num_beams, search.length_penalty, search.min_new_tokens) == (5, 0.6, 1)
+    assert (search.early_stopping, search.suppress_tokens, search.length_limit) == (True, [1], [0, 200])
+    assert (search.max_length, search.max_new_tokens) == (min(201, loaded.config.max_position_embeddings), None)
+    tokenizer = AutoTokenizer.from_pretrained(arguments["output"])
+    assert tokenizer.model_max_length == loaded.config.max_position_embeddings
+    assert not (arguments["output"] / "target_tokenizer").exists()
+    assert len(Translator.from_pretrained(arguments["output"]).translate(["w1 w2", ""])) == 2
+
+
+def test_separate_dictionaries_and_moses(files):
+    fields = {"share_encoder_decoder_embeddings": False, "vocab_size": 120, "decoder_vocab_size": 99}
+    arguments, _ = files((dictionary(120, "s"), dictionary(99, "t")), **fields)
+    convert_checkpoint(**arguments, moses={"source": "de", "target": "en", "escape": False}, lowercase=True)
+    check_folder(arguments["output"])
+    source = AutoTokenizer.from_pretrained(arguments["output"])
+    target = AutoTokenizer.from_pretrained(arguments["output"] / "target_tokenizer")
+    assert (len(source), len(target)) == (120, 99)
+    assert source.init_kwargs["moses"] == {"source": "de", "target": "en", "escape": False}
+    assert target.init_kwargs["moses"] == {"source": "en", "target": "en", "escape": False}
+    assert source.lowercase and target.lowercase
+    assert all(word.startswith("t") or word in ("<unk>", "<s>") for word in translate(arguments, "s1 s5").split())
+
+
+def translate(arguments: dict, text: str) -> str:
+    return Translator.from_pretrained(arguments["output"]).translate([text], max_new_tokens=5)[0]
+
+
+def test_dictionary_of_another_size_is_named_with_both_numbers(files):
+    arguments, _ = files((dictionary(96),))
+    with pytest.raises(ConversionError, match=r"dict0\.txt: its 92 symbols and 4 special ones are not the 99 rows"):
+        convert_checkpoint(**arguments)
+    assert not arguments["output"].exists()
+
+
+def test_shared_embeddings_need_one_dictionary(files):
+    arguments, _ = files((dictionary(99), dictionary(99, "v")))
+    with pytest.raises(ConversionError, match=r"dict1\.txt: differs from .*dict0\.txt"):
+        convert_checkpoint(**arguments)
+
+
+def test_keys_that_do_not_fit_name_the_file(files):
+    arguments, _ = files((dictionary(99),))
+    checkpoint = torch.load(arguments["checkpoint"], weights_only=False)
+    del checkpoint["model"]["encoder.layers.1.fc1.bias"]
+    torch.save(checkpoint, arguments["checkpoint"])
+    with pytest.raises(ConversionError, match=r"checkpoint\.pt: missing keys: model\.encoder\.layers\.1\.fc1\.bias"):
+        convert_checkpoint(**arguments)
+
+
+def test_a_failure_leaves_nothing_behind(files, tmp_path, monkeypatch):
+    arguments, _ = files((dictionary(99),))
+    before = sorted(tmp_path.iterdir())
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("admin_nmt.weights.fairseq_folder.save_tokenizers", fail)
+    with pytest.raises(OSError, match="disk full"):
+        convert_checkpoint(**arguments)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["dicts", "bpe_codes"])
+def test_wrong_number_of_files(files, name):
+    arguments, _ = files((dictionary(99),))
+    for paths in ([], [arguments["dicts"][0]] * 3):
+        with pytest.raises(ValueError, match=f"{name}: {len(paths)} files"):
+            convert_checkpoint(**arguments | {name: paths})
+
+
+@pytest.fixture(scope="module")
+def real(shared, tmp_path_factory):
+    """The real checkpoint's folder and the model folder made of its files."""
+    folder = shared / "reference" / "clinic-ckpt-admin"
+    checkpoint = tmp_path_factory.mktemp("clinic") / "checkpoint_last.pt"
+    checkpoint.write_bytes((folder / "checkpoint_last.pt").read_bytes().replace(MASKED, MENDED))
+    output = checkpoint.parent / "model"
+    dicts = [folder / "dict.en.txt", folder / "dict.de.txt"]
+    convert_checkpoint(checkpoint, dicts=dicts, bpe_codes=folder / "bpe.codes", output=output)
+    return folder, output
+
+
+def words(path: Path, column: int = 0) -> list[str]:
+    """Lines of text with BPE undone."""
+    return [line.split("\t")[column].replace("@@ ", "") for line in path.read_text().splitlines()]
+
+
+@pytest.mark.shared
+def test_a_real_checkpoint_translates_text_as_fairseq_generate_did(real):
+    folder, output = real
+    translations = Translator.from_pretrained(output).translate(words(folder / "src20.bpe.en"))
+    assert len(translations) == 20
+    assert translations == words(folder / "hyp20.beam5.tsv", 2)
+
+
+@pytest.mark.shared
+def test_a_real_checkpoint_with_auto_classes(real):
+    folder, output = real
+    tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForSeq2SeqLM.from_pretrained(output)
+    inputs = tokenizer(words(folder / "src20.bpe.en"), return_tensors="pt", padding=True)
+    translations = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert translations == words(folder / "hyp20.beam5.tsv", 2)
+
+
+@pytest.mark.shared
+def test_a_file_with_a_misplaced_byte_is_refused(real, tmp_path):
+    folder, _ = real
+    path = tmp_path / "damaged.pt"
+    path.write_bytes((folder / "checkpoint_last.pt").read_bytes().replace(MENDED, MASKED))
+    dicts = [folder / "dict.en.txt"]
+    with pytest.raises(CheckpointFileError, match=r"damaged\.pt: is damaged or cut off"):
+        convert_checkpoint(path, dicts=dicts, bpe_codes=folder / "bpe.codes", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,228 @@
+"""ω of ADMIN: equality with a plain recomputation, and what profiling must leave alone."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model.configuration_admin import VARIANTS
+from admin_nmt.weights.profiling import profile_omega
+
+HEADS = 4
+Function = Callable[[Tensor], Tensor]
+
+
+@pytest.fixture
+def fresh_model(tiny_config):
+    """Builds an untrained model; keyword arguments override fields of `tiny_config`."""
+    return lambda **fields: AdminForConditionalGeneration(tiny_config(**fields))
+
+
+def written(model: AdminForConditionalGeneration) -> dict[str, list[Tensor]]:
+    """The ω vectors of the model's sublayers, in order."""
+    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
+    return {name: [block.omega.detach() for block in stack.residual_blocks()] for name, stack in stacks.items()}
+
+
+class PlainModel:
+    """The sublayers' functions f_i without dropout, from the weights of a model alone."""
+
+    def __init__(self, weights: Mapping[str, Tensor]):
+        self.weights = weights
+        self.embedding = weights["model.shared.weight"]
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
+
+    def attention(self, name: str, x: Tensor, y: Tensor, allowed: Tensor) -> Tensor:
+        inputs = (("q", x), ("k", y), ("v", y))
+        q, k, v = (self.linear(f"{name}.{p}_proj", z).unflatten(-1, (HEADS, -1)).transpose(1, 2) for p, z in inputs)
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~allowed, -torch.inf)
+        return self.linear(f"{name}.out_proj", (scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    def feed_forward(self, name: str, x: Tensor) -> Tensor:
+        return self.linear(f"{name}.fc2", self.linear(f"{name}.fc1", x).relu())
+
+    def embed(self, ids: Tensor) -> Tensor:
+        d = self.embedding.shape[1]
+        frequencies = 10000 ** (-2 * torch.arange(d // 2, dtype=torch.float64) / d)
+        angles = torch.arange(ids.shape[1])[:, None] * frequencies
+        return self.embedding[ids] * d**0.5 + torch.cat([angles.sin(), angles.cos()], 1)
+
+    def encoder(self, layers: int, allowed: Tensor) -> list[Function]:
+        functions: list[Function] = []
+        for name in (f"model.encoder.layers.{layer}" for layer in range(layers)):
+            functions += [
+                lambda x, name=name: self.attention(f"{name}.self_attn", x, x, allowed),
+                lambda x, name=name: self.feed_forward(name, x),
+            ]
+        return functions
+
+    def decoder(self, layers: int, length: int, memory: Tensor, allowed: Tensor) -> list[Function]:
+        causal = torch.ones(length, length, dtype=torch.bool).tril()
+        functions: list[Function] = []
+        for name in (f"model.decoder.layers.{layer}" for layer in range(layers)):
+            functions += [
+                lambda x, name=name: self.attention(f"{name}.self_attn", x, x, causal),
+                lambda x, name=name: self.attention(f"{name}.encoder_attn", x, memory, allowed),
+                lambda x, name=name: self.feed_forward(name, x),
+            ]
+        return functions
+
+
+def unit_profile(x: Tensor, functions: list[Function], mask: Tensor) -> tuple[list[float], Tensor]:
+    """ω_i = sqrt(Var[x_0] + Σ_{j<i} Var[f_j]) while ω is 1, and the output of the stack."""
+    variances = [x[mask].var(correction=0)]
+    for f in functions:
+        variances.append(f(x)[mask].var(correction=0))
+        x = F.layer_norm(x + f(x), x.shape[-1:])
+    return [1.0, *(sum(variances[:i]).sqrt().item() for i in range(2, len(variances)))], x
+
+
+def reference_profile(x: Tensor, functions: list[Function], mask: Tensor) -> tuple[list[float], Tensor]:
+    """ω_{i+1} = sqrt(Var[ω_i ⊙ x_{i−1}] + Var[f_i]) with ω assigned on the way, padding included."""
+    omega = [1.0]
+    for f in functions:
+        skip, y = omega[-1] * x, f(x)
+        omega.append((skip.var(correction=0) + y.var(correction=0)).sqrt().item())
+        x = F.layer_norm(skip + y, x.shape[-1:])
+    return omega[:-1], x
+
+
+@pytest.mark.parametrize(("mode", "profile"), [("unit", unit_profile), ("reference", reference_profile)])
+@pytest.mark.parametrize("train_omega", [False, True])
+def test_equals_a_plain_recomputation(fresh_model, batch, mode, profile, train_omega):
+    model = fresh_model(train_omega=train_omega).double()
+    plain = PlainModel(model.state_dict())
+    source, target = batch["attention_mask"].bool(), batch["labels"] != -100
+    decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    allowed = source[:, None, None]
+    embedded = plain.embed(batch["input_ids"]) * source[..., None]  # padding has neither embedding nor position
+    encoder, memory = profile(embedded, plain.encoder(3, allowed), source)
+    functions = plain.decoder(2, decoder_ids.shape[1], memory, allowed)
+    decoder, _ = profile(plain.embed(decoder_ids), functions, target)
+
+    omega = profile_omega(model, batch, mode=mode)
+    assert omega["encoder"] == pytest.approx(encoder, rel=1e-6)
+    assert omega["decoder"] == pytest.approx(decoder, rel=1e-6)
+    for stack, vectors in written(model).items():
+        for vector, value in zip(vectors, omega[stack], strict=True):
+            torch.testing.assert_close(vector, torch.full_like(vector, value))
+
+
+def test_omega_starts_at_one_and_grows(fresh_model, batch):
+    omega = profile_omega(fresh_model(encoder_layers=6, dropout=0.1), batch)
+    assert [len(values) for values in omega.values()] == [2 * 6, 3 * 2]
+    for values in omega.values():
+        assert values[0] == 1
+        assert all(low < high for low, high in itertools.pairwise(values))
+
+
+def test_padding_does_not_count(fresh_model, batch):
+    model = fresh_model()
+    padded = {
+        "input_ids": F.pad(batch["input_ids"], (0, 5), value=98),
+        "attention_mask": F.pad(batch["attention_mask"], (0, 5)),
+        "labels": F.pad(batch["labels"], (0, 8), value=-100),
+    }
+    omega = profile_omega(model, batch)
+    for stack, values in profile_omega(model, padded).items():
+        assert values == pytest.approx(omega[stack], rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["unit", "reference"])
+def test_every_call_measures_the_same(fresh_model, batch, mode):
+    """Dropout is on, from a seed of its own: the ranks of a run agree, and so does a second call."""
+    model = fresh_model(dropout=0.3)
+    omega = profile_omega(model, batch, mode=mode)
+    torch.manual_seed(1234)
+    assert profile_omega(model, batch, mode=mode) == omega
+    model.model.encoder.embed_dropout.p = 0.0
+    assert profile_omega(model, batch, mode=mode)["encoder"][1] != omega["encoder"][1]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_leaves_random_numbers_and_mode_alone(fresh_model, batch, training):
+    model = fresh_model(dropout=0.3).train(training)
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if not name.endswith("omega")}
+    before = torch.get_rng_state()
+    profile_omega(model, batch)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training == training
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in weights.items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("train_omega", [False, True])
+def test_saved_with_the_checkpoint(fresh_model, batch, tmp_path, train_omega):
+    model = fresh_model(train_omega=train_omega)
+    assert not model.config.omega_profiled
+    omega = profile_omega(model, batch)
+    model.save_pretrained(tmp_path)
+    reloaded = AdminForConditionalGeneration.from_pretrained(tmp_path)
+    assert reloaded.config.omega_profiled
+    for stack, vectors in written(reloaded).items():
+        assert [vector[0].item() for vector in vectors] == pytest.approx(omega[stack], rel=1e-6)
+
+
+def test_first_omega_is_never_trained(fresh_model, tmp_path):
+    """Only so can a model with a trained ω be folded; a model that was loaded is no exception."""
+    model = fresh_model(train_omega=True)
+    model.save_pretrained(tmp_path)
+    for each in (model, AdminForConditionalGeneration.from_pretrained(tmp_path)):
+        trained = [name for name, tensor in each.named_parameters() if name.endswith("omega") and tensor.requires_grad]
+        assert len(trained) == 2 * 3 + 3 * 2 - 2
+        assert not any("layers.0.self_attn" in name for name in trained)
+
+
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "admin"])
+def test_other_variants_are_refused(fresh_model, batch, variant):
+    with pytest.raises(ValueError, match=variant):
+        profile_omega(fresh_model(variant=variant), batch)
+
+
+def test_padded_targets_are_no_tokens(fresh_model, batch):
+    """Whether a collator or a tokenizer filled them up."""
+    model = fresh_model()
+    expected = profile_omega(model, batch)
+    padding = batch["labels"] == -100
+    assert padding.any()
+    batch["labels"][padding] = model.config.pad_token_id
+    assert profile_omega(model, batch) == expected
+
+
+@pytest.mark.parametrize("mode", ["unit", "reference"])
+def test_omega_stays_where_a_batch_cannot_be_run(fresh_model, mode):
+    """It would stay 1: a model of plain post-LN under another name."""
+    model = fresh_model(max_position_embeddings=8, omega_rule="log_n")
+    before = {name: [omega.clone() for omega in stack] for name, stack in written(model).items()}
+    ids = torch.full((1, 9), 5)
+    with pytest.raises(ValueError, match="9 tokens are more than max_position_embeddings"):
+        profile_omega(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, mode)
+    for name, stack in written(model).items():
+        assert all(torch.equal(x, y) for x, y in zip(before[name], stack, strict=True))
+    assert model.config.omega_rule == "log_n" and not model.config.omega_profiled
+
+
+@pytest.mark.parametrize("field", ["input_ids", "attention_mask", "labels"])
+def test_missing_field_is_refused(fresh_model, batch, field):
+    del batch[field]
+    with pytest.raises(ValueError, match=field):
+        profile_omega(fresh_model(), batch)
+
+
+@pytest.mark.parametrize(("field", "padding"), [("attention_mask", 0), ("labels", -100)])
+def test_empty_batch_is_refused(fresh_model, batch, field, padding):
+    batch[field].fill_(padding)
+    with pytest.raises(ValueError, match="no token"):
+        profile_omega(fresh_model(), batch)
+
+
+def test_unknown_mode_is_refused(fresh_model, batch):
+    with pytest.raises(ValueError, match="'units' is not one of unit, reference"):
+        profile_omega(fresh_model(), batch, mode="units")
