@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 RIVALS = ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
 TRANSPARENT = ("transparent_post_ln", "transparent_pre_ln")
@@ -204,16 +207,24 @@ class AdminConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: must lie in [0, 1), not {getattr(self, field)}")
 
     def validate_token_ids(self) -> None:
-        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
-        ids = [("pad_token_id", self.pad_token_id), ("decoder_start_token_id", self.decoder_start_token_id)]
-        ids += [("eos_token_id", token) for token in eos if token is not None]
-        for field, token in ids:
-            if not 0 <= token < self.decoder_vocab_size:
-                raise ValueError(f"{field}: {token} is outside the vocabulary of {self.decoder_vocab_size}")
-        if self.pad_token_id >= self.vocab_size:
-            raise ValueError(f"pad_token_id: {self.pad_token_id} is outside the source vocabulary of {self.vocab_size}")
-        if self.pad_token_id in eos:
-            raise ValueError(f"eos_token_id: {self.eos_token_id} is also pad_token_id, so no sentence would ever end")
+        if not 0 <= self.pad_token_id < min(self.vocab_size, self.decoder_vocab_size):
+            raise ValueError(
+                f"pad_token_id: {self.pad_token_id} is outside the vocabularies of {self.vocab_size} (source) and "
+                f"{self.decoder_vocab_size} (target) tokens"
+            )
+        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        if self.pad_token_id in ends and not self.score_padding:
+            logger.warning_once(
+                f"eos_token_id: {self.eos_token_id} is also pad_token_id, which is never scored: no translation ends "
+                "before its greatest length; give <pad> an id of its own"
+            )
+        # A model can be built and run without them; `config.vocab_size = n` leaves them as they were.
+        for field, token in (
+            ("decoder_start_token_id", self.decoder_start_token_id),
+            *(("eos_token_id", i) for i in ends),
+        ):
+            if token is not None and not 0 <= token < self.decoder_vocab_size:
+                logger.warning_once(f"{field}: {token} is outside the vocabulary of {self.decoder_vocab_size}")
 
 
 __all__ = ["AdminConfig"]

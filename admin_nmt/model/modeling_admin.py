@@ -99,6 +99,8 @@ class AdminPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     def __init__(self, config: AdminConfig, *args: Any, **kwargs: Any):
+        if config.share_encoder_decoder_embeddings:  # one vocabulary: `config.vocab_size = n` sets its size
+            config.decoder_vocab_size = config.vocab_size
         config.validate()  # fields that were set after its construction, or by AutoConfig, nobody has looked at yet
         super().__init__(config, *args, **kwargs)
 

@@ -26,6 +26,7 @@ from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import closing_lines, training_text
+from admin_nmt.trainer.checkpoints import complete_checkpoints
 from admin_nmt.weights.averaging import average_checkpoints
 
 TRAINING = Path(__file__).parents[2] / "training"
@@ -320,7 +321,7 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     overrides += ["--training.metric_for_best_model", "eval_loss"]
     command = [sys.executable, str(TRAINING / "train.py"), str(recipe_file), *overrides]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / "checkpoint-3" / "trainer_state.json").exists():
+    while not complete_checkpoints(folder):  # a state that was cut off would rightly start the run anew
         assert process.poll() is None
         time.sleep(0.05)
     process.kill()

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from toy import write_recipe
 
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.trainer.checkpoints import damage
+from admin_nmt.trainer.checkpoints import complete_checkpoints, damage
 
 pytestmark = pytest.mark.slow
 TRAINING = Path(__file__).parents[2] / "training"
@@ -90,7 +90,7 @@ def test_a_killed_process_ends_the_job_and_one_process_goes_on(recipe_file, stra
             stdout=output,
             stderr=output,
         )
-        while not (folder / "checkpoint-3" / "trainer_state.json").exists():
+        while not complete_checkpoints(folder):
             assert job.poll() is None, log.read_text()[-3000:]
             time.sleep(0.05)
         workers = [child for child in psutil.Process(job.pid).children() if "train.py" in " ".join(child.cmdline())]

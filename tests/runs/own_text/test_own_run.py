@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.trainer.checkpoints import complete_checkpoints
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_interrupted_the_same_command_goes_on_and_the_model_translates(here):
     command = [sys.executable, "-m", "admin_nmt", "train", *FILES, *map(str, small)]
     run, log = Path("runs/train-en-de"), Path("log")
     with log.open("wb") as file, subprocess.Popen(command, env=ENVIRONMENT, stdout=file, stderr=file) as process:
-        while not (run / "checkpoint-30").exists():
+        while not complete_checkpoints(run):
             assert process.poll() is None, log.read_text()
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
