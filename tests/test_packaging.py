@@ -81,6 +81,7 @@ def test_the_source_distribution_is_the_checkout(sdist):
 def test_a_typed_script_checks_against_the_wheel_of_the_source_distribution(sdist, tmp_path):
     with zipfile.ZipFile(build("build_wheel", sdist, tmp_path / "wheel")) as wheel:
         wheel.extractall(tmp_path / "site")
+        assert {"admin_nmt/data/phrasebook.tsv.bz2", "admin_nmt/metrics/languages.tsv"} <= set(wheel.namelist())
     (tmp_path / "script.py").write_text(TYPED_SCRIPT, encoding="utf-8")
     (tmp_path / "mypy.ini").write_text(MYPY, encoding="utf-8")
     done = subprocess.run(

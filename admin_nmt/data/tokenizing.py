@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,6 @@ from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
-from xxhash import xxh3_128
 
 from .arrow_cache import BATCH, map_shards
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
@@ -156,7 +155,7 @@ def digest_of(dataset: Dataset) -> str:
     """Of the ids of a tokenised dataset in their order; of more pairs than [`DIGESTED`], of so many of them."""
     rows = np.linspace(0, len(dataset) - 1, min(len(dataset), DIGESTED), dtype=np.int64)
     table = dataset.with_format("arrow", columns=["input_ids", "labels"])
-    digest = xxh3_128()
+    digest = blake2b(digest_size=16)
     for start in range(0, len(rows), BATCH):
         part = table.select(rows[start : start + BATCH])[:]
         for name in ("input_ids", "labels"):

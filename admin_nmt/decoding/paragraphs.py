@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from itertools import chain
 from unicodedata import category, east_asian_width
 
-from sentencex import segment
-
 from .translator import Translator, checked
 
 # The initial of "M. Dupont" and the number of a list's item end no sentence, nor does "im 19." in these languages.
@@ -31,7 +29,14 @@ def split_sentences(text: str, language: str) -> list[str]:
 
     Args:
         language: code of the text's language, such as "de"; for one that is not known, rules that most share.
+
+    Raises:
+        ImportError: sentencex is not installed.
     """
+    try:
+        from sentencex import segment
+    except ImportError as error:
+        raise ImportError("--split-sentences needs sentencex: pip install 'admin_nmt[paragraphs]'") from error
     sentences = []
     for line in text.splitlines(keepends=True):
         start = end = 0

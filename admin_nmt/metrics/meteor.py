@@ -14,11 +14,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-import snowballstemmer
-from babel import Locale
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from .languages import language_code
+from .languages import language_code, language_name
 
 BEAM = 40  # METEOR 1.5's
 
@@ -154,9 +152,11 @@ def _rank(item: tuple[State, int]) -> tuple[int, int]:
 
 def _modules(language: str) -> tuple[tuple[str, ...], Keys]:
     """The names of the modules for a language, and the keys by which its words match."""
-    name = (
-        Locale("en").languages.get(language, "").lower().split(" ")[0]
-    )  # Bokmål and Nynorsk share the Norwegian stemmer
+    try:
+        import snowballstemmer
+    except ImportError as error:
+        raise ImportError("METEOR needs Snowball's stemmers: pip install 'admin_nmt[metrics]'") from error
+    name = language_name(language).lower().split(" ")[0]  # Bokmål and Nynorsk share the Norwegian stemmer
     if name not in snowballstemmer.algorithms():
         return ("exact",), lambda word: frozenset((word,))
     stem = snowballstemmer.stemmer(name).stemWord

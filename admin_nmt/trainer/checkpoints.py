@@ -13,14 +13,13 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from xxhash import xxh3_128
 
 from ..system.files import write_text_whole
 from ..system.processes import gather_objects, rank_and_size
@@ -61,14 +60,14 @@ def write_manifest(checkpoint: Path) -> None:
     left_out = (MANIFEST, TRAINING_ARGS_NAME)  # the latter is a pickle, which is never read
     paths = [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name not in left_out]
     files = {
-        path.relative_to(checkpoint).as_posix(): {"size": path.stat().st_size, "xxh3_128": checksum(path)}
+        path.relative_to(checkpoint).as_posix(): {"size": path.stat().st_size, "blake2b": checksum(path)}
         for path in paths
     }
     write_text_whole(checkpoint / MANIFEST, json.dumps({"files": files}, indent=1) + "\n")
 
 
 def checksum(path: Path) -> str:
-    """XXH3 of a file, 128 bits in hexadecimal digits; a file that has not changed is read once by this process."""
+    """BLAKE2b of a file, 128 bits in hexadecimal digits; a file that has not changed is read once by this process."""
     facts = path.stat()
     return _checksum(path.absolute(), facts.st_size, facts.st_mtime_ns)
 
@@ -76,7 +75,7 @@ def checksum(path: Path) -> str:
 @cache
 def _checksum(path: Path, size: int, modified: int) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, xxh3_128).hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
 
 
 def damage(checkpoint: Path) -> str | None:
@@ -109,14 +108,14 @@ def _damaged_files(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
         return f"{MANIFEST} is damaged"
 
 
-def _difference(checkpoint: Path, name: str, size: int, xxh3_128: str) -> str | None:
+def _difference(checkpoint: Path, name: str, size: int, blake2b: str) -> str | None:
     """How a file differs from its entry in the manifest."""
     path = checkpoint / name
     if not path.is_file():
         return f"{name} is missing"
     if path.stat().st_size != size:
         return f"{name} has {path.stat().st_size:,} bytes, and {size:,} were written"
-    return None if checksum(path) == xxh3_128 else f"{name} was changed after it was written"
+    return None if checksum(path) == blake2b else f"{name} was changed after it was written"
 
 
 def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:

@@ -393,7 +393,7 @@ def test_filter_rows_add_up(removed):
 
 
 def test_language_name():
-    assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (Brazil)", "xx"]
+    assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (BR)", "xx"]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from datasets import Dataset
 from pyarrow.parquet import read_schema
-from xxhash import xxh3_64_intdigest
 
 from ...data.arrow_cache import BATCH
 from ...data.cleaning import CleaningOptions, clean
 from ...data.parallel_text import load_parallel, read_lines, texts_of
-from ...metrics.languages import has_spaces
+from ...metrics.languages import find_code, has_spaces
 from ...system.files import write_text_whole
-from .own_files import OwnFiles, code_of
+from .own_files import OwnFiles
 
 POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
 FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
@@ -72,7 +72,7 @@ def columns_and_languages(
         return columns, languages
     if languages is not None and set(languages) <= set(found):
         return languages, languages
-    if languages is None and len(found) == 2 and all(code_of(name) == name for name in found):
+    if languages is None and len(found) == 2 and all(find_code(name) == name for name in found):
         return found, found
     return None, languages
 
@@ -169,7 +169,7 @@ def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
         for side in PAIRS:
             for row, text in enumerate(batch[side], start):
                 encoded = text.strip().encode()
-                facts[f"{side}_key"][row] = xxh3_64_intdigest(encoded)
+                facts[f"{side}_key"][row] = int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big")
                 facts[f"{side}_bytes"][row] = len(encoded)
                 facts[f"{side}_words"][row] = len(text.split()) if len(text.splitlines()) == 1 else 0
     return facts

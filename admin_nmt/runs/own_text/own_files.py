@@ -11,6 +11,8 @@ from errno import ENOENT
 from itertools import pairwise
 from pathlib import Path
 
+from ...metrics.languages import find_code, known_languages
+
 ENDINGS = {"gz", "txt", "tsv", "json", "jsonl", "parquet"}
 OF_PAIRS = (".tsv", ".tsv.gz", ".json", ".json.gz", ".jsonl", ".jsonl.gz", ".parquet")  # files that hold both sides
 PATTERN = re.compile(r"[*?\[]")
@@ -91,13 +93,13 @@ def guess_languages(files: OwnFiles) -> list[str] | None:
     """
     one = _words(files.source[0], of_one=bool(files.target))
     if not files.target:
-        pairs = [(code_of(a), code_of(b)) for a, b in pairwise(one) if len(a) == len(b) == 2]
+        pairs = [(find_code(a), find_code(b)) for a, b in pairwise(one) if len(a) == len(b) == 2]
         return next(([a, b] for a, b in reversed(pairs) if a and b and a != b), None)
     other = _words(files.target[0], of_one=True)
     if ROLES & {word.lower() for word in (*one[-1:], *other[-1:])}:
         return None
     if len(one) == len(other):
-        pairs = [(code_of(a), code_of(b)) for a, b in zip(one, other, strict=True) if a != b]
+        pairs = [(find_code(a), find_code(b)) for a, b in zip(one, other, strict=True) if a != b]
     else:
         pairs = [(_last_code(one), _last_code(other))]
     return next(([a, b] for a, b in pairs if a and b and a != b), None)
@@ -105,19 +107,10 @@ def guess_languages(files: OwnFiles) -> list[str] | None:
 
 def run_name(files: OwnFiles, languages: Sequence[str]) -> str:
     """What to call a run on the files, such as train-en-de."""
-    words = [word for word in _words(Path(files.source[0]).name) if code_of(word) not in languages and "*" not in word]
+    words = [
+        word for word in _words(Path(files.source[0]).name) if find_code(word) not in languages and "*" not in word
+    ]
     return "-".join([*(words or ["own"]), *languages])
-
-
-def code_of(word: str) -> str | None:
-    """The code of a language that is called so in English, or by another code: de of "de", "deu" and "German"."""
-    from babel.core import Locale, get_global
-
-    word, known = word.lower(), Locale("en").languages
-    if word in known:
-        return word
-    alias = get_global("language_aliases").get(word)
-    return alias if alias in known else next((code for code, name in known.items() if name.lower() == word), None)
 
 
 def _is_pattern(name: str) -> bool:
@@ -127,20 +120,13 @@ def _is_pattern(name: str) -> bool:
 
 def _without_regions(path: str, of_one: bool) -> str:
     """The path with `pt` for `pt-BR`; of the file of one language, also for `pt_br`, which else would be two."""
-    from babel.core import Locale
-    from babel.localedata import locale_identifiers
-
-    english = Locale("en")
-
-    def plain(match: re.Match[str]) -> str:
-        return match[1] if match[2].upper() in english.territories or match[2] in english.scripts else match[0]
 
     def plain_locale(match: re.Match[str]) -> str:
-        return match[1] if f"{match[1]}_{match[2].upper()}" in known else match[0]
+        language = known_languages().get(match[1])
+        return match[1] if language is not None and match[2].upper() in language.territories else match[0]
 
-    path = PAIR_AND_REGION.sub(plain, REGION.sub(plain, path))
-    known = set(locale_identifiers()) if of_one else set()
-    return SMALL_REGION.sub(plain_locale, path)
+    path = PAIR_AND_REGION.sub(r"\1", REGION.sub(r"\1", path))
+    return SMALL_REGION.sub(plain_locale, path) if of_one else path
 
 
 def _words(path: str, of_one: bool = False) -> list[str]:
@@ -153,4 +139,4 @@ def _words(path: str, of_one: bool = False) -> list[str]:
 
 
 def _last_code(words: Sequence[str]) -> str | None:
-    return next((code for word in reversed(words) if len(word) == 2 and (code := code_of(word))), None)
+    return next((code for word in reversed(words) if len(word) == 2 and (code := find_code(word))), None)
