@@ -99,7 +99,7 @@ def measure(system: str, shape: Shape, folder: str, rounds: int, number: int) ->
         }  # fmt: skip
         trainer: Any
         if system.startswith("ours"):
-            choices = {"bf16": False} if system == "ours float32" else {}
+            choices: dict[str, Any] = {"bf16": False} if system == "ours float32" else {}
             args = AdminTrainingArguments(
                 **settings, **choices, optimizer="adam", max_tokens=shape.max_tokens, max_steps=shape.updates + WARM_UP
             )
