@@ -69,7 +69,7 @@ def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = No
     sources = random_ids(5, seed=2)["input_ids"][:]
     with trainer.whole_model():
         nll = mean_nll(trainer.model, random_ids(7, seed=1), max_tokens=20)
-        translations = generate_ids(trainer.model, sources, max_tokens=20, num_beams=2)
+        translations = generate_ids(trainer.model, sources, batch_tokens=20, num_beams=2)
     return {
         "weights": whole_weights(trainer.model, keep=True),
         "log": [(entry["loss"], entry["nll"], entry["grad_norm"]) for entry in trainer.state.log_history[:UPDATES]],

@@ -82,7 +82,7 @@ def test_forward_and_backward_in_bf16(tiny_model, variant, batch):
 
 def test_beam_search(tiny_model, variant):
     model, sources = tiny_model(variant=variant), random_ids(40)["input_ids"][:]
-    options = {"num_beams": 5, "max_new_tokens": 9, "max_tokens": 100}
+    options = {"num_beams": 5, "max_new_tokens": 9, "batch_tokens": 100}
     expected = generate_ids(model, sources, **options)
     assert generate_ids(model.to(DEVICE), sources, **options) == expected
 

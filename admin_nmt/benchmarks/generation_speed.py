@@ -74,6 +74,6 @@ def generation_seconds(model: AdminForConditionalGeneration, sources: list[list[
     generate_ids(model, sources[:1], **options)
     synchronize(model.device)
     start = time.perf_counter()
-    generate_ids(model, sources, max_tokens=test.max_tokens, **options)
+    generate_ids(model, sources, batch_tokens=test.max_tokens, **options)
     synchronize(model.device)
     return time.perf_counter() - start

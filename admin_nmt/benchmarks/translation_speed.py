@@ -135,7 +135,7 @@ def stock(case: Case) -> Callable[[list[str]], list[str]]:
 def ours(case: Case, **engine: Any) -> Callable[[list[str]], list[str]]:
     """`Translator`; the end of sentence takes the last of the steps."""
     ctranslate2_backend.CACHE = Path(case.cache)
-    options: dict[str, Any] = {"max_tokens": case.max_tokens, "num_beams": case.num_beams} | engine
+    options: dict[str, Any] = {"batch_tokens": case.max_tokens, "num_beams": case.num_beams} | engine
     if case.steps:
         options |= {"min_new_tokens": case.steps - 1, "max_new_tokens": case.steps - 1}
     translator = Translator.from_pretrained(case.folder, device=case.device, **options)

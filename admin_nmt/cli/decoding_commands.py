@@ -2,10 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from ..decoding.options import Engine, Sampling, SearchOptions
 from .options import (
     Backend,
     Chunk,
@@ -128,8 +129,10 @@ def evaluate(
         raise ValueError(f"{folder}: does not tell its target language; add --language, such as de")
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
-    search: dict[str, Any] = {"num_beams": num_beams or beam_size(folder), "length_penalty": length_penalty}
-    translator = Translator.from_pretrained(folder, device=device, max_tokens=max_tokens, dtype=dtype, **search)
+    search = SearchOptions(
+        num_beams=num_beams or beam_size(folder), length_penalty=length_penalty, batch_tokens=max_tokens
+    )
+    translator = Translator.from_pretrained(folder, device=device, dtype=dtype, options=search)
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
     results["precision"] = translator.precision
     if output:
@@ -185,16 +188,21 @@ def synthesize(
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")
 
     from ..data.cleaning import CleaningOptions, format_counts
-    from ..decoding.pair_synthesis import search_options, write_synthetic_pairs
+    from ..decoding.pair_synthesis import write_synthetic_pairs
     from ..system.processes import start_processes
 
     quiet()
-    beam: dict[str, Any] = {"num_beams": num_beams, "length_penalty": length_penalty, "compute_type": compute_type}
-    drawing: dict[str, Any] = {"seed": seed, "top_k": top_k, "temperature": temperature}
-    options = search_options(method, backend=backend, dtype=dtype, **beam, **drawing)
+    options = SearchOptions(
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        sampling=Sampling(seed, top_k, temperature) if method == "sampling" else None,
+        batch_tokens=max_tokens,
+    )
+    engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     start_processes()
-    limits: dict[str, Any] = {"chunk": chunk, "max_tokens": max_tokens, "cluster": cluster}
-    counts = write_synthetic_pairs(model, input, output, generates, options, filters=filters, **limits)
+    counts = write_synthetic_pairs(
+        model, input, output, generates, options=options, engine=engine, filters=filters, chunk=chunk, cluster=cluster
+    )
     if counts:  # the first process has them
         print(f"{format_counts(counts)}\n{output}", flush=True)

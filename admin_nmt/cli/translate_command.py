@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..decoding.options import Engine, Sampling, SearchOptions
 from .options import (
     Backend,
     Chunk,
@@ -165,13 +166,14 @@ def translate(
         from ..decoding.worker_processes import translating
         from ..hub.model_folder import beam_size, local_folder
 
-    drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
     if sampling and num_beams is not None:
         raise typer.BadParameter("--num-beams belongs to a search; leave it out, or --sampling")
     if source_language is not None and not split_sentences:
         raise typer.BadParameter("--source-language goes with --split-sentences; add that, or leave it out")
+    drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
+    engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
     writing = _writing(form, nbest, alignment, alignment_layer, target_prefix, prefixed_input)
-    if split_sentences and writing != LineTranslator():
+    if split_sentences and (nbest > 1 or writing != LineTranslator()):
         raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")
     places = _places(device, processes)
     quiet()
@@ -179,22 +181,23 @@ def translate(
     beams = num_beams or beam_size(folders[0])
     if nbest > beams and not sampling:
         raise typer.BadParameter(f"--nbest {nbest}: the beam has {beams}; give --num-beams {nbest} or more")
-    search: dict[str, Any] = {"num_beams": beams, "length_penalty": length_penalty, "forbidden": forbid or None}
-    search["sampling"] = drawn
-    engine: dict[str, Any] = {"backend": backend, "compute_type": compute_type}
-    if dtype is not None:
-        engine["dtype"] = dtype
+    search = SearchOptions(
+        num_beams=beams,
+        length_penalty=length_penalty,
+        nbest=nbest,
+        forbidden=tuple(forbid or ()),
+        sampling=drawn,
+        batch_tokens=max_tokens,
+    )
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)
     progress = len(places) == 1 and text is None and not (is_live and output is None)
-    # What is drawn is the same on every machine.
-    drawing = {"dtype": dtype or "float32"} if sampling and backend == "torch" else {}
-    options = {"max_tokens": max_tokens, **search, **engine, **drawing}
-    load = partial(load_translator, folders, language, writing, progress, **options)
+    load = partial(load_translator, folders, language, writing, progress, search, engine)
     unusual = Unusual()
     with ExitStack() as stack:
         if output is not None:
-            settings = _settings(folders, writing, {"split_sentences": language, **search, **engine})
+            options = {"split_sentences": language} | search.settings() | engine.settings()
+            settings = _settings(folders, writing, options)
             file = stack.enter_context(PartialFile(output, settings))
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
@@ -222,9 +225,11 @@ def load_translator(
     language: str | None,
     writing: "LineTranslator",
     progress: bool,
+    search: SearchOptions,
+    engine: Engine,
     *,
+    device: str | None = None,
     threads: int | None = None,
-    **options: Any,
 ) -> Callable[[list[str]], list[str]]:
     """A function that gives what is written for each of some lines; called in the process that translates.
 
@@ -233,8 +238,9 @@ def load_translator(
         language: code of the language whose sentences are translated one by one; None for whole lines.
         writing: what is written for whole lines.
         progress: show a progress bar.
+        search: what is looked for.
+        engine: what computes it, on this `device`.
         threads: of the process; by default as many as it has.
-        options: arguments of `Translator.from_pretrained`.
     """
     quiet()
     import torch
@@ -245,7 +251,7 @@ def load_translator(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    translator = Translator.from_pretrained(folders if len(folders) > 1 else folders[0], **options)
+    translator = Translator.from_pretrained(folders, device=device, options=search, **asdict(engine))
     if language is None:
         return noting(translator, partial(writing, translator, progress=progress))
     from ..decoding.paragraphs import translate_paragraphs
@@ -255,15 +261,13 @@ def load_translator(
     )
 
 
-def _sampling(given: bool, **settings: Any) -> Any:
+def _sampling(given: bool, **settings: Any) -> Sampling | None:
     """How translations are drawn; None where they are searched."""
     settings = {name: value for name, value in settings.items() if value is not None}
     if not given:
         for name in settings:
             raise typer.BadParameter(f"--{name.replace('_', '-')} goes with --sampling; add that, or leave it out")
         return None
-    from ..decoding.search.sampling import Sampling
-
     return Sampling(**settings)
 
 
@@ -278,7 +282,7 @@ def _writing(
     from ..decoding.translation_formats import LineTranslator
 
     form = form or ("nbest" if nbest > 1 else "text")
-    return LineTranslator(form, nbest, align or layer is not None, layer, prefix, prefixed)
+    return LineTranslator(form, align or layer is not None, layer, prefix, prefixed)
 
 
 def _settings(folders: list[Path], writing: "LineTranslator", options: dict[str, Any]) -> dict[str, Any]:
@@ -286,9 +290,8 @@ def _settings(folders: list[Path], writing: "LineTranslator", options: dict[str,
     from ..hub.model_folder import fingerprint
 
     model = "+".join(fingerprint(folder)[:16] for folder in folders)
-    drawing = asdict(options["sampling"]) if options["sampling"] else None
     written = {name: value for name, value in asdict(writing).items() if value != getattr(type(writing), name)}
-    return {"model": model} | options | {"sampling": drawing} | written
+    return {"model": model} | options | written
 
 
 def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:

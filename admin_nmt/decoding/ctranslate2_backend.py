@@ -113,7 +113,7 @@ class CTranslate2Model:
         sequences: Sequence[Sequence[int]],
         *,
         nbest: int = 1,
-        max_tokens: int = 4096,
+        batch_tokens: int = 4096,
         progress: bool = False,
         **options: Any,
     ) -> list[list[ScoredIds]]:
@@ -123,7 +123,7 @@ class CTranslate2Model:
             ValueError: an option has no counterpart in CTranslate2.
         """
         for name, what in REFUSED.items():
-            if options.get(name):
+            if options.pop(name, None):
                 raise ValueError(f"{what}: CTranslate2 cannot search with this setting; leave it out, or use torch")
         pad = self.config.pad_token_id
         config = generation_config(self.generation_config, pad, options, nbest)
@@ -135,7 +135,7 @@ class CTranslate2Model:
         limits = length_limits(lengths, config, self.config).tolist()
         outputs: list[list[ScoredIds]] = [[] for _ in sequences]
         with progress_bar(total=len(sequences), desc="translating", unit="sentence", shown=progress) as bar:
-            batches = [batch.tolist() for batch in generation_batches(lengths.numpy(), max_tokens)]
+            batches = [batch.tolist() for batch in generation_batches(lengths.numpy(), batch_tokens)]
             searches = (
                 self._search(
                     [[self.pieces[token] for token in sequences[index]] for index in batch],

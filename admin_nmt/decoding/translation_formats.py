@@ -71,28 +71,26 @@ class LineTranslator:
 
     Args:
         form: how translations are written.
-        nbest: most translations of a line.
         align: whether their alignment is written.
         layer: of the decoder, whose attention aligns; None for the one before the last.
         prefix: what every translation begins with; with `prefixed`, it stands behind a tab in each line instead.
     """
 
     form: Format = "text"
-    nbest: int = 1
     align: bool = False
     layer: int | None = None
     prefix: str | None = None
     prefixed: bool = False
 
     def __call__(self, translator: Translator, lines: Sequence[str], *, progress: bool = False) -> list[str]:
-        """Translate lines.
+        """Translate lines, of each as many translations as the translator's options ask for.
 
         Raises:
             ValueError: an option does not fit the model.
         """
-        if self == LineTranslator():  # spares what is not shown
+        if self == LineTranslator() and translator.options.nbest == 1:  # spares what is not shown
             return [one_line(translation) for translation in translator.translate(lines, progress=progress)]
-        options: dict[str, Any] = {"nbest": self.nbest, "progress": progress}
+        options: dict[str, Any] = {"progress": progress}
         if self.prefixed:
             rows = [line.partition("\t") for line in lines]
             lines, options["target_prefixes"] = [row[0] for row in rows], [row[2] for row in rows]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ..data.tokenization.pieces import (
 from ..hub.model_folder import check_tokenizers, load_model, local_folder, read_config
 from ..system.devices import checked_device
 from .ctranslate2_backend import CTranslate2Model
+from .options import Engine, SearchOptions
 from .search.beam_search import ScoredIds
 from .search.constraints import ForbiddenTexts
 from .search.decoding_precision import set_precision
@@ -37,8 +38,6 @@ from .usual_scores import UsualScores, log_unusual, score_per_token
 
 logger = logging.getLogger(__name__)
 
-OWN_OPTIONS = {"target_prefixes", "forbidden", "sampling", "processors"}  # besides those of generate
-LOWERING = ("sampling", "do_sample", "prefixes", "processors")  # options that find what is not the likeliest
 PLAIN: dict[str, Any] = {"skip_special_tokens": True}  # how ids become text
 
 
@@ -111,9 +110,8 @@ class Translator:
         model: any translation model with Marian's field names in its configuration, which is put into evaluation mode,
             several of them as an ensemble, or one that CTranslate2 runs.
         tokenizer: of the source, and of the target unless `target_tokenizer` is given.
-        max_tokens: source positions of a batch, padding included.
-        options: settings of `generate` (`num_beams`, `length_penalty`, ...) instead of the model's own, and the other
-            options of `translate`.
+        options: of the search, where calls give no others.
+        changes: fields of [`SearchOptions`] that `options` are changed by.
 
     Attributes:
         usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
@@ -127,23 +125,19 @@ class Translator:
         model: PreTrainedModel | Ensemble | CTranslate2Model,
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        max_tokens: int = 4096,
-        **options: Any,
+        options: SearchOptions | None = None,
+        **changes: Any,
     ) -> None:
         if tokenizer is None:
             raise TypeError("tokenizer: is None; give the one that belongs to the model")
-        if max_tokens < 1:
-            raise ValueError(f"max_tokens is {max_tokens}; give 1 or more")
         self.model = model
         self.search_ids: Callable[..., list[list[ScoredIds]]] = (
             model.search_ids if isinstance(model, CTranslate2Model) else partial(search_ids, model.eval())
         )
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
-        self.max_tokens = max_tokens
-        refuse_unknown(options.keys() - OWN_OPTIONS)
-        self.options = options
+        self.options = (options or SearchOptions()).changed(**changes)
+        refuse_unknown(self.options.generate)
         self.precision = model.compute_type if isinstance(model, CTranslate2Model) else _precision(model)
         self.usual: UsualScores | None = None
         self.report: Callable[[Sequence[str], int], None] = log_unusual
@@ -153,13 +147,14 @@ class Translator:
         cls,
         path_or_repo: str | Path | Sequence[str | Path],
         *,
-        backend: str = "torch",
+        backend: Literal["torch", "ctranslate2"] = "torch",
         device: str | torch.device | None = None,
         compute_type: str | None = None,
         dtype: str | torch.dtype | None = None,
         attn_implementation: str | None = None,
         revision: str | None = None,
-        **kwargs: Any,
+        options: SearchOptions | None = None,
+        **changes: Any,
     ) -> Self:
         """Loads a model trained here, or its stock export, from a folder or a Hub repository.
 
@@ -168,30 +163,33 @@ class Translator:
             backend: what runs the model, "torch" or "ctranslate2". For CTranslate2 it is converted at the first call
                 (one that was trained here is folded and exported before) and found in the cache from then on.
             device: where to run; by default a GPU if there is one.
-            compute_type: of CTranslate2: "float32" (the default, same translations as torch), "int8", "auto", ...
-            dtype: of torch: "float32" or "bfloat16", on a CPU that of the products of matrices, while all else stays
-                float32. By default bfloat16 on a CPU that has it for models from a width of 256 on, where it is faster,
-                else float32; on a GPU that of the weights. `precision` and the log tell which.
+            compute_type: the precision of CTranslate2; see [`Engine`].
+            dtype: the precision of torch; see [`Engine`]. `precision` and the log tell which it is.
             attn_implementation: of torch: how the encoder attends, "sdpa", "eager", ...; by default as transformers
                 chooses. The decoder has its own.
             revision: branch, tag or commit of a Hub repository.
-            kwargs: arguments of the constructor.
+            options, changes: of the search, as of the constructor.
 
         Raises:
             ValueError: the folder is no complete model, its tokenizer is another's, or the backend cannot run it; the
                 device is not there; or the models of an ensemble have other vocabularies.
             ImportError: the backend is not installed.
         """
+        options = (options or SearchOptions()).changed(**changes)
+        Engine(backend=backend, compute_type=compute_type, dtype=dtype)
+        if backend == "ctranslate2" and options.sampling is not None:
+            raise ValueError("sampling: CTranslate2 cannot draw reproducibly; leave it out, or use torch")
         several = [path_or_repo] if isinstance(path_or_repo, str | Path) else path_or_repo
         folders = [local_folder(path, revision=revision) for path in several]
         source, target = _common_tokenizers(folders)
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
-        if backend == "ctranslate2" and (dtype or attn_implementation):
-            raise ValueError("dtype, attn_implementation: belong to the backend 'torch'; CTranslate2 has compute_type")
+        if backend == "ctranslate2" and attn_implementation:
+            raise ValueError("attn_implementation: belongs to the backend 'torch'; leave it out")
         models = [_load(folder, backend, device, compute_type, attn_implementation) for folder in folders]
+        dtype = dtype or ("float32" if options.sampling else None)
         precision = set_precision(models, dtype) if backend == "torch" else None
-        translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, **kwargs)
+        translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, options)
         translator.precision = precision or translator.precision
         logger.info("%s translates in %s", folders[0], translator.precision)
         translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
@@ -202,24 +200,30 @@ class Translator:
         """Where the model runs."""
         return self.model.device
 
-    def translate(self, sentences: Iterable[str], *, progress: bool = False, **options: Any) -> list[str]:
+    def translate(
+        self,
+        sentences: Iterable[str],
+        *,
+        target_prefixes: Sequence[str] | None = None,
+        progress: bool = False,
+        **changes: Any,
+    ) -> list[str]:
         """Translates sentences; gives one for each, in the same order.
 
         A blank sentence stays blank without asking the model. One that is longer than the model's positions is cut,
         and a warning says how many were.
 
         Args:
+            target_prefixes: a text for each sentence with which its translation begins, whose last word may go on,
+                but not where subword-nmt cut the model's text.
             progress: show a progress bar.
-            options: settings of `generate` for this call, and besides `target_prefixes`, a text for each sentence with
-                which its translation begins, whose last word may go on, but not where subword-nmt cut the model's
-                text; `forbidden`, words and phrases that no translation contains; and `sampling`, a
-                `admin_nmt.decoding.search.sampling.Sampling` to draw with instead of searching.
+            changes: fields of [`SearchOptions`] for this call.
 
         Raises:
             TypeError: `sentences` or another list is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
-        found = self._search(checked(sentences), progress=progress, **options)
+        found = self._search(checked(sentences), self.options.changed(**changes), target_prefixes, progress)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
@@ -227,10 +231,10 @@ class Translator:
         self,
         sentences: Iterable[str],
         *,
-        nbest: int = 1,
         alignment_layer: int | None = None,
+        target_prefixes: Sequence[str] | None = None,
         progress: bool = False,
-        **options: Any,
+        **changes: Any,
     ) -> list[list[Translation]]:
         """The best translations of each sentence with their scores, best first.
 
@@ -238,17 +242,15 @@ class Translator:
         There is always one: a blank sentence has an empty one.
 
         Args:
-            nbest: most translations of a sentence, at most `num_beams`; with `sampling`, so many are drawn.
             alignment_layer: the decoder layer whose attention they come with, 0 for the first, -1 for the last.
-            progress: show a progress bar.
-            options: as of `translate`.
+            target_prefixes, progress, changes: as of `translate`.
 
         Raises:
-            TypeError, ValueError: as of `translate`; or `nbest` is more than `num_beams`, or there is no such layer.
+            TypeError, ValueError: as of `translate`; or there is no such layer.
         """
         if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
             raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
-        found = self._search(checked(sentences), nbest=nbest, progress=progress, **options)
+        found = self._search(checked(sentences), self.options.changed(**changes), target_prefixes, progress)
         results = [self._detokenised(rows, source) for rows, source in found]
         if alignment_layer is not None:
             results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
@@ -260,7 +262,7 @@ class Translator:
         """The same with the attention of a layer to each source, of these ids; a blank sentence's is empty."""
         model: Any = self.model
         pairs = [(source, ids) for rows, source in zip(results, sources, strict=True) for _, ids in rows if source]
-        options: dict[str, Any] = {"max_tokens": self.max_tokens, "progress": progress}
+        options: dict[str, Any] = {"max_tokens": self.options.batch_tokens, "progress": progress}
         found = attention_to_source(model, [pair[0] for pair in pairs], [pair[1] for pair in pairs], layer, **options)
         weights = iter(found)
         return [
@@ -268,13 +270,12 @@ class Translator:
             for rows, source in zip(results, sources, strict=True)
         ]
 
-    def _search(self, sentences: list[str], **options: Any) -> list[tuple[list[ScoredIds], list[int]]]:
+    def _search(
+        self, sentences: list[str], options: SearchOptions, target_prefixes: Sequence[str] | None, progress: bool
+    ) -> list[tuple[list[ScoredIds], list[int]]]:
         """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
-        options = self.options | options
-        target_prefixes, forbidden = options.pop("target_prefixes", None), options.pop("forbidden", ())
-        for name, texts in (("target_prefixes", target_prefixes), ("forbidden", forbidden)):
-            if isinstance(texts, str):
-                raise TypeError(f"{name}: is a single string; give a list of strings")
+        if isinstance(target_prefixes, str):
+            raise TypeError("target_prefixes: is a single string; give a list of strings")
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
             raise ValueError(f"{len(target_prefixes)} target prefixes for {len(sentences)} sentences; give one of each")
         found: list[tuple[list[ScoredIds], list[int]]] = [([], []) for _ in sentences]
@@ -283,19 +284,21 @@ class Translator:
             return found
         with nullcontext() if self.tokenizer.is_fast else ONE_AT_A_TIME:
             ids = self._encode([sentences[index] for index in indices])
+            given: dict[str, Any] = {"prefixes": None, "processors": ()}
             if target_prefixes is not None:
-                options["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
-            if forbidden:
-                options["processors"] = [self._ban(forbidden)]
+                given["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
+            if options.forbidden:
+                given["processors"] = [self._ban(options.forbidden)]
         try:
-            outputs = self.search_ids(ids, max_tokens=self.max_tokens, **options)
+            outputs = self.search_ids(ids, progress=progress, **given, **options.search_arguments())
         except LongPrefixError as error:
             number, *sizes = error.args
             start = shorten(sentences[indices[number]], 60, placeholder=" …")
             raise LongPrefixError(f"{start!r}", *sizes) from None  # a number would be that in its chunk of a file
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
-        if self.usual is not None and not any(map(options.get, LOWERING)):
+        finds_the_likeliest = not (options.sampling or options.generate.get("do_sample") or any(given.values()))
+        if self.usual is not None and finds_the_likeliest:
             usual = self.usual
             low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
             self.report(low, len(indices))
@@ -306,9 +309,6 @@ class Translator:
         return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"] if text else []
 
     def _ban(self, texts: Sequence[str]) -> ForbiddenTexts:
-        for text in texts:
-            if not text.strip():
-                raise ValueError("a forbidden text is blank; give a word or a phrase")
         forms = [form for text in texts for form in capitalised_too(text)]
         spelt = [one for form in forms for one in spelt_words(self.target_tokenizer, form)]
         pieces = spellings(self.target_tokenizer, range(len(self.target_tokenizer)))
@@ -375,12 +375,6 @@ def _load(
 ) -> PreTrainedModel | CTranslate2Model:
     if backend == "ctranslate2":
         return CTranslate2Model(folder, compute_type=compute_type or "float32", device=device)
-    if backend != "torch":
-        raise ValueError(f"backend: {backend!r} is neither 'torch' nor 'ctranslate2'")
-    if compute_type is not None:
-        raise ValueError(
-            "compute_type: belongs to the backend 'ctranslate2'; torch computes in the type of the weights"
-        )
     place = checked_device(device)
     model = load_model(folder, **({"attn_implementation": attn_implementation} if attn_implementation else {}))
     return model.to(place)

@@ -116,7 +116,7 @@ def validation_scores(
             target_tokenizer,
             dataset.select(range(min(len(dataset), args.eval_bleu_sentences or len(dataset)))),
             language=args.target_language,
-            max_tokens=args.max_tokens,
+            batch_tokens=args.max_tokens,
             progress=progress,
             **search | options,
         )
@@ -150,6 +150,6 @@ def evaluate_translator(
     results: dict[str, Any] = corpus_scores(translations, references, language)
     results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
     results["sentences"] = len(pairs)
-    results["nll"] = mean_nll(translator.model, data, max_tokens=translator.max_tokens, progress=progress)
+    results["nll"] = mean_nll(translator.model, data, max_tokens=translator.options.batch_tokens, progress=progress)
     results["nll_sentences"] = len(data)
     return translations, results

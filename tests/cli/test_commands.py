@@ -215,7 +215,7 @@ def test_outputs_are_checked_before_any_work(tmp_path):
 def test_translate_keeps_lines(model, tmp_path):
     first, second = random_texts(2)
     source = [first, "", "   ", second, first]
-    expected = Translator.from_pretrained(model, num_beams=2, max_tokens=9).translate(source)
+    expected = Translator.from_pretrained(model, num_beams=2, batch_tokens=9).translate(source)
     options = ["--num-beams", 2, "--max-tokens", 9, "--chunk", 2]
     result = invoke("translate", model, *options, stdin="\n".join(source))
     assert result.stdout == "".join(f"{line}\n" for line in expected)

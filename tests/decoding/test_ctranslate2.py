@@ -20,8 +20,8 @@ from admin_nmt import Translator
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.ctranslate2_backend import export_ctranslate2
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.scoring import score_pairs
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.weights.exporting import ExportError, export_standard
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -103,9 +103,9 @@ def cut(sources: list[list[int]], *systems: list[list[int]]) -> set[int]:
 
 @pytest.mark.parametrize("layout", [(1, 2), (2, 1), (3, 1)])
 def test_layouts_of_threads_give_the_same_in_the_same_order(stock, monkeypatch, layout):
-    plain = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", max_tokens=40)
+    plain = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", batch_tokens=40)
     monkeypatch.setattr(ctranslate2_backend, "thread_layout", lambda *arguments: layout)
-    other = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", max_tokens=40)
+    other = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", batch_tokens=40)
     assert other.model.model.num_translators == layout[0]
     assert other.translate(TEXTS) == plain.translate(TEXTS)
 
@@ -119,10 +119,11 @@ def test_narrow_models_take_a_batch_on_each_thread():
 def assert_same(theirs: Translator, ours: Translator, texts: list[str] = TEXTS) -> None:
     """The same translations; of a beam search, those that end before their limit."""
     pairs = dict(zip(texts, zip(theirs.translate(texts), ours.translate(texts), strict=True), strict=True))
-    if ours.options.get("num_beams") != 1:
+    if ours.options.num_beams != 1:
         asked = [text for text in texts if text.strip()]
         sources = [ids[:-1][:63] + ids[-1:] for ids in ours.tokenizer(asked)["input_ids"]]
-        for index in cut(sources, *(best_ids(system, sources, **system.options) for system in (theirs, ours))):
+        given = ours.options.search_arguments()
+        for index in cut(sources, *(best_ids(system, sources, **given) for system in (theirs, ours))):
             pairs.pop(asked[index], None)  # the same sentence may come twice
     assert {text: found for text, (found, _) in pairs.items()} == {text: wanted for text, (_, wanted) in pairs.items()}
 
@@ -159,8 +160,8 @@ def test_the_stock_command_converts_the_folder(trained, tokenizer, tmp_path, var
         {"num_beams": 1},
         {"num_beams": 5},
         {"num_beams": 4, "length_penalty": 0.0},
-        {"num_beams": 4, "length_penalty": 0.6, "max_tokens": 50},
-        {"num_beams": 3, "length_penalty": 2.0, "max_tokens": 1},
+        {"num_beams": 4, "length_penalty": 0.6, "batch_tokens": 50},
+        {"num_beams": 3, "length_penalty": 2.0, "batch_tokens": 1},
         {"num_beams": 1, "max_new_tokens": 4},
     ],
     ids=str,
@@ -208,7 +209,10 @@ def test_n_best_come_with_the_models_scores(stock):
         ({"sampling": Sampling()}, "sampling: CTranslate2 cannot search with this setting; leave it out, or use torch"),
         ({"target_prefixes": ["ba"]}, "target prefix: CTranslate2 cannot search with this setting"),
         ({"forbidden": ["ba"]}, "forbidden text: CTranslate2 cannot search with this setting"),
-        ({"bad_words_ids": [[5, 6]], "num_beams": 2}, "bad_words_ids: CTranslate2 cannot search with this setting"),
+        (
+            {"generate": {"bad_words_ids": [[5, 6]]}, "num_beams": 2},
+            "bad_words_ids: CTranslate2 cannot search with this setting",
+        ),
         (
             {"alignment_layer": -1},
             "alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch",
@@ -287,7 +291,7 @@ def test_a_pickled_translator_loads_its_folder_again(stock, monkeypatch):
 
 def test_threads_share_a_translator(stock):
     ours, shares = (
-        Translator.from_pretrained(stock, backend="ctranslate2", max_tokens=60),
+        Translator.from_pretrained(stock, backend="ctranslate2", batch_tokens=60),
         [TEXTS[i::4] for i in range(4)],
     )
     expected = [ours.translate(texts) for texts in shares]
@@ -408,7 +412,7 @@ def test_a_model_of_another_kind_is_refused(stock):
 def test_no_setting_is_silently_ignored(stock, option, value):
     translator = Translator.from_pretrained(stock, backend="ctranslate2", num_beams=2)
     with pytest.raises(ValueError, match=f"{option}: CTranslate2 cannot search with this setting"):
-        translator.translate(["ba do."], **{option: value})
+        translator.translate(["ba do."], generate={option: value})
 
 
 def test_wrong_names_are_refused(stock):

@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.decoding.pair_synthesis import search_options
-from admin_nmt.decoding.search.sampling import Sampling
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
@@ -116,17 +114,9 @@ def test_distillation_with_the_teachers_vocabulary(tmp_path):
     assert (tmp_path / "runs" / "student" / "standard" / "model.safetensors").exists()
 
 
-def test_sampling_is_unrestricted_unless_told_otherwise():
-    assert search_options("sampling") == {"sampling": Sampling(1, None, 1.0), "dtype": "float32"}
-    options = search_options("sampling", top_k=10, seed=3, temperature=0.5)
-    assert options == {"sampling": Sampling(3, 10, 0.5), "dtype": "float32"}
-    assert search_options("beam", num_beams=4)["num_beams"] == 4
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--method", "sampling", "--backend", "ctranslate2"], "cannot draw reproducibly"),
         (["--method", "sampling", "--top-k", "0"], "top_k is 0"),
         (["--max-words", "0"], "max_words is 0"),
         ([], "nowhere: there is no such folder"),

@@ -12,8 +12,8 @@ from admin_nmt import Translator
 from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.file_translation import one_line
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.forced_decoding import default_layer
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.translation_formats import json_line, nbest_lines, numbered, text_line
 from admin_nmt.decoding.translator import Translation
 from admin_nmt.decoding.worker_processes import one_after_the_other

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
-from admin_nmt.decoding.pair_synthesis import search_options, write_synthetic_pairs
-from admin_nmt.decoding.search.sampling import Sampling
+from admin_nmt.decoding.options import Engine, Sampling, SearchOptions
+from admin_nmt.decoding.pair_synthesis import write_synthetic_pairs
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.decoding.usual_scores import DEVIATIONS, FEWEST, FILE, Unusual, UsualScores, Written, counting, noting
 from admin_nmt.hub.repositories import is_stale
@@ -112,7 +112,7 @@ def test_models_without_a_record_never_warn(folder, warnings):
     "options",
     [
         {"sampling": Sampling(seed=1)},
-        {"do_sample": True, "num_beams": 1},
+        {"generate": {"do_sample": True}, "num_beams": 1},
         {"target_prefixes": ["Ba"]},
         {"forbidden": ["ba"]},
     ],
@@ -152,10 +152,16 @@ def test_translate_says_it_in_one_line(folder, tmp_path):
 def test_synthesize_says_it_in_one_line(folder, tmp_path, warnings):
     texts = random_texts(3)
     (tmp_path / "in").write_text("\n".join(texts), encoding="utf-8")
-    options = search_options("beam", num_beams=1)
     filters = CleaningOptions(drop_held_out=None, max_ratio=None)
     write_synthetic_pairs(
-        str(folder), [str(tmp_path / "in")], str(tmp_path / "out.tsv"), "target", options, filters=filters, chunk=1
+        str(folder),
+        [str(tmp_path / "in")],
+        str(tmp_path / "out.tsv"),
+        "target",
+        options=SearchOptions(num_beams=1),
+        engine=Engine(),
+        filters=filters,
+        chunk=1,
     )
     (line,) = warnings()
     assert line.startswith("3 of 3 sentences score far below") and line.endswith(texts[0])

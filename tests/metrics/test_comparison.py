@@ -236,7 +236,7 @@ def test_batch_size_does_not_change_scores(tmp_path, tiny_model):
     tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
     save_tokenizers(tmp_path, tokenizer)
     texts = random_texts(12)
-    sizes = {size: Translator.from_pretrained(tmp_path, max_tokens=size) for size in (30, 4096)}
+    sizes = {size: Translator.from_pretrained(tmp_path, batch_tokens=size) for size in (30, 4096)}
     systems = {str(size): [translator.translate(texts, max_new_tokens=9)] for size, translator in sizes.items()}
     comparison = compare(systems, texts)
     assert comparison.scores["30"] == comparison.scores["4096"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.generation import generate_ids
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.weights.exporting import check_same_outputs
 from admin_nmt.weights.modes import evaluation_mode, training_mode
 

@@ -67,7 +67,7 @@ def build(system: str, case: Case) -> Callable[[list[str]], list[str]]:
     if system == "stock":
         return stock(case)
     engine, _, precision = system.partition(" ")
-    options: dict[str, Any] = {"max_tokens": case.max_tokens, "num_beams": case.num_beams}
+    options: dict[str, Any] = {"batch_tokens": case.max_tokens, "num_beams": case.num_beams}
     options |= {"dtype": precision or None} if engine == "ours" else {"backend": "ctranslate2", "compute_type": precision}
     if case.steps:  # the end of the sentence takes the last of the steps
         options |= {"min_new_tokens": case.steps - 1, "max_new_tokens": case.steps - 1}

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from itertools import chain, takewhile
 from typing import Any
 
@@ -11,13 +11,14 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from ...data.batching import Seq2SeqCollator
+from ..options import Sampling
 from .attention_switch import SWITCHABLE_MODELS
 from .batchwise import batchwise
 from .beam_search import Hypotheses, ScoredIds, beam_search, check_finite
 from .constraints import ForcedPrefixes, padded_prefixes
 from .ensemble import Ensemble, members
 from .forced_decoding import target_log_probs
-from .sampling import Sampling, samples
+from .sampling import samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
 
 # `beam_search` runs these; another model, or a setting that it does not know, goes through `generate`.
@@ -36,7 +37,7 @@ def search_ids(
     sequences: Sequence[Sequence[int]],
     *,
     nbest: int = 1,
-    max_tokens: int = 4096,
+    batch_tokens: int = 4096,
     progress: bool = False,
     sampling: Sampling | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
@@ -53,7 +54,7 @@ def search_ids(
     Args:
         sequences: source ids, each with its end-of-sentence token.
         nbest: most translations of each sequence, at most `num_beams`; so many draws with `sampling`.
-        max_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
+        batch_tokens: source positions of a batch, padding included; memory grows with this times `num_beams`.
         progress: show a progress bar on the first process.
         sampling: draw the translations, reproducibly, instead of searching for the best.
         prefixes: ids that the translations of each sequence must begin with; they count in length and score, as in
@@ -73,39 +74,29 @@ def search_ids(
             longer than its translation may be.
     """
     if sampling is not None:
-        if nbest > 1:
-            constraints: dict[str, Any] = {"prefixes": prefixes, "processors": processors}
-            budget = {"max_tokens": max_tokens, "progress": progress}
-            return _several_draws(model, sequences, sampling, nbest, **budget, **constraints, **options)
         options = options | {"num_beams": 1}
-    config = generation_config(model.generation_config, model.config.pad_token_id, options, nbest)
+    returned = 1 if sampling is not None else nbest
+    config = generation_config(model.generation_config, model.config.pad_token_id, options, returned)
     lengths = [len(sequence) for sequence in sequences]
     if prefixes is not None:
         _check_prefixes(prefixes, length_limits(torch.tensor(lengths), config, model.config))
     collate = Seq2SeqCollator(model.config.pad_token_id)
 
-    def translate(batch: list[int]) -> list[list[ScoredIds]]:
+    def translate(draw: int, batch: list[int]) -> list[list[ScoredIds]]:
         inputs = collate([{"input_ids": sequences[index]} for index in batch])
         inputs = {name: x.to(model.device) for name, x in inputs.items()}
         limits = length_limits(inputs["attention_mask"].sum(1), config, model.config)
         forced = None if prefixes is None else padded_prefixes([prefixes[index] for index in batch], model.device)
-        return _search_batch(model, inputs, limits, config, sampling, forced, processors)
+        return _search_batch(model, inputs, limits, config, forced, processors, sampling, draw)
 
-    return batchwise(
-        model, lengths, translate, max_tokens=max_tokens, progress=progress, desc="translating", unit="sentence"
-    )
-
-
-def _several_draws(
-    model: PreTrainedModel | Ensemble,
-    sequences: Sequence[Sequence[int]],
-    sampling: Sampling,
-    count: int,
-    **options: Any,
-) -> list[list[ScoredIds]]:
-    """So many drawn translations of each sequence, the most probable first."""
-    draws = [search_ids(model, sequences, sampling=replace(sampling, draw=i), **options) for i in range(count)]
-    return [sorted(chain(*found), key=lambda one: -one.score) for found in zip(*draws, strict=True)]
+    budget: dict[str, Any] = {"max_tokens": batch_tokens, "progress": progress}
+    found = [
+        batchwise(model, lengths, partial(translate, draw), desc="translating", unit="sentence", **budget)
+        for draw in range(1 if sampling is None else nbest)
+    ]
+    if len(found) == 1:
+        return found[0]
+    return [sorted(chain(*draws), key=lambda one: -one.score) for draws in zip(*found, strict=True)]
 
 
 def _check_prefixes(prefixes: Sequence[Sequence[int]], limits: Tensor) -> None:
@@ -131,9 +122,10 @@ def _search_batch(
     inputs: dict[str, Tensor],
     limits: Tensor,
     config: GenerationConfig,
-    sampling: Sampling | None,
     prefixes: Tensor | None,
     processors: Sequence[LogitsProcessor],
+    sampling: Sampling | None,
+    draw: int,
 ) -> list[list[ScoredIds]]:
     others = [one.config.model_type for one in members(model) if one.config.model_type not in SHARED_ROW_MODELS]
     unknown = f"the model type {others[0]}" if others else unknown_setting(config)
@@ -141,7 +133,7 @@ def _search_batch(
         settings = search_settings(config, model.config)
         settings.processors.extend(processors)
         if sampling is not None:
-            return beam_search(model, inputs, samples(inputs, limits, settings, prefixes, sampling))
+            return beam_search(model, inputs, samples(inputs, limits, settings, prefixes, sampling, draw))
         return beam_search(model, inputs, Hypotheses(limits, settings, prefixes))
     if sampling is not None:
         raise ValueError(f"sampling: does not work with {unknown}; leave that out, or sample with do_sample=True")

@@ -1,8 +1,6 @@
 """Sampling of translations, reproducible sentence by sentence: what back-translation draws its sources with."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -11,42 +9,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..options import Sampling
 from .beam_search import Hypotheses
 from .search_settings import SearchSettings
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Draw translations from the model's distribution instead of searching (Edunov et al. 2018, section 3).
+def uniforms(sampling: Sampling, source: Sequence[int], count: int, draw: int = 0) -> npt.NDArray[np.float64]:
+    """The first `count` random numbers in [0, 1) of a source sentence, one for each token of its translation.
 
-    The translation of a sentence is a function of the model, the seed and the sentence, whatever else is translated
-    with it, in whatever order and on however many processes; up to the rounding of logits, which differs a little
-    between batches. The same sentence twice gets the same translation twice.
-
-    Attributes:
-        seed: another seed gives other translations.
-        top_k: draw each token among so many of the most probable ones; None for all, which is unrestricted sampling.
-        temperature: logits are divided by it.
-        draw: number of the translation of a sentence, where it gets several.
+    Args:
+        draw: number of the translation, where the sentence gets several.
     """
-
-    seed: int = 1
-    top_k: int | None = None
-    temperature: float = 1.0
-    draw: int = 0
-
-    def __post_init__(self) -> None:
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k is {self.top_k}; give at least 1, or none for unrestricted sampling")
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature is {self.temperature}; give a positive number")
-
-    def uniforms(self, source: Sequence[int], count: int) -> npt.NDArray[np.float64]:
-        """The first `count` random numbers in [0, 1) of a source sentence, one for each token of its translation."""
-        name = f"{self.seed}/{self.draw}" if self.draw else str(self.seed)
-        text = f"{name}:{','.join(map(str, source))}"
-        key = int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
-        return np.random.Generator(np.random.Philox(key=key)).random(count)
+    name = f"{sampling.seed}/{draw}" if draw else str(sampling.seed)
+    text = f"{name}:{','.join(map(str, source))}"
+    key = int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
 class Samples(Hypotheses):
@@ -100,9 +77,10 @@ def samples(
     settings: SearchSettings,
     prefixes: Tensor | None,
     sampling: Sampling,
+    draw: int,
 ) -> Samples:
     """The empty hypotheses of a batch: `input_ids` and `attention_mask`, [B, S], on the device of `limits`, [B]."""
     rows: Any = zip(inputs["input_ids"].tolist(), inputs["attention_mask"].sum(1).tolist(), strict=True)
     count = int(limits.max()) + 1
-    uniforms = np.stack([sampling.uniforms(row[:length], count) for row, length in rows])
-    return Samples(limits, settings, prefixes, torch.from_numpy(uniforms).to(limits.device), sampling)
+    numbers = np.stack([uniforms(sampling, row[:length], count, draw) for row, length in rows])
+    return Samples(limits, settings, prefixes, torch.from_numpy(numbers).to(limits.device), sampling)

@@ -136,7 +136,7 @@ def test_both_models_of_a_run_translate_raw_text_alike(run, tmp_path, monkeypatc
     monkeypatch.setattr(ctranslate2_backend, "CACHE", tmp_path / "cache")
     lines = ["They didn't know “that” thing – 5\u00a0% of it, etc.", "", "A well-known e-mail."]
     outputs = [
-        Translator.from_pretrained(run / name, backend=backend, max_length=20).translate(lines)
+        Translator.from_pretrained(run / name, backend=backend, max_new_tokens=19).translate(lines)
         for name in ("final", "standard")
         for backend in ("torch", "ctranslate2")
     ]

@@ -29,7 +29,7 @@ def where(batch: list[int]) -> list[tuple[int, str, int, bool]]:
 
 def test_translations_are_those_of_one_thread(tiny_model, two_threads):
     model, sources = tiny_model(), random_ids(40)["input_ids"][:]
-    options = {"num_beams": 3, "max_tokens": 60, "max_new_tokens": 8}
+    options = {"num_beams": 3, "batch_tokens": 60, "max_new_tokens": 8}
     together = search_ids(model, sources, **options)
     torch.set_num_threads(1)
     alone = search_ids(model, sources, **options)

@@ -8,11 +8,11 @@ import torch
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.decoding.search import generation
 from admin_nmt.decoding.search.beam_search import Hypotheses, best_of_rows
 from admin_nmt.decoding.search.generation import generate_ids
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.search.search_settings import SearchSettings
 from admin_nmt.weights.exporting import standard_model
 
@@ -42,10 +42,10 @@ def both_searches(model, sources, monkeypatch, **options) -> tuple[list[list[int
     """What the search on shared rows gives without any call of `generate`, and what `generate` gives."""
     with monkeypatch.context() as patch:
         patch.setattr(model, "generate", None)
-        ours = generate_ids(model, sources, max_tokens=60, **options)
+        ours = generate_ids(model, sources, batch_tokens=60, **options)
     with monkeypatch.context() as patch:
         patch.setattr(generation, "SHARED_ROW_MODELS", set())
-        return ours, generate_ids(model, sources, max_tokens=60, **options)
+        return ours, generate_ids(model, sources, batch_tokens=60, **options)
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)

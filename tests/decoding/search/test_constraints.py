@@ -8,10 +8,10 @@ from plain_search import plain_beam_search
 from toy import SHIFT, random_ids
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search import generation
 from admin_nmt.decoding.search.constraints import ForbiddenTexts
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
-from admin_nmt.decoding.search.sampling import Sampling
 
 VOCABULARY = 12
 PAD, EOS = VOCABULARY - 1, 0

@@ -7,9 +7,9 @@ import torch
 from plain_search import plain_beam_search
 from toy import random_ids
 
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.ensemble import Ensemble, combined
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.weights.exporting import standard_model
 
 VOCABULARY = 16
@@ -37,7 +37,7 @@ def test_two_models_agree_with_a_plain_search(models, sources, beams, penalty):
         assert [row.ids for row in rows] == [ids for _, ids in expected]
         assert [row.score for row in rows] == pytest.approx([score for score, _ in expected], abs=1e-4)
     best = [rows[0].ids for rows in found]
-    assert best == generate_ids(Ensemble(models), sources, max_tokens=1, **options)
+    assert best == generate_ids(Ensemble(models), sources, batch_tokens=1, **options)
 
 
 def test_a_model_with_itself_is_the_model(models, sources):

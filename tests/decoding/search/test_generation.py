@@ -9,10 +9,10 @@ from plain_search import plain_beam_search
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.decoding.search import generation
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.decoding.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, generation_config
 
 VOCABULARY = 12
@@ -42,10 +42,10 @@ def test_agrees_with_a_plain_beam_search(model, sources, beams, penalty):
 
 @pytest.mark.parametrize("beams", [1, 5])
 def test_does_not_depend_on_the_batch(model, sources, beams):
-    together = generate_ids(model, sources, num_beams=beams, max_tokens=4096)
+    together = generate_ids(model, sources, num_beams=beams, batch_tokens=4096)
     assert len({len(ids) for ids in together}) > 1
-    assert generate_ids(model, sources, num_beams=beams, max_tokens=1) == together
-    assert generate_ids(model, sources[::-1], num_beams=beams, max_tokens=40) == together[::-1]
+    assert generate_ids(model, sources, num_beams=beams, batch_tokens=1) == together
+    assert generate_ids(model, sources[::-1], num_beams=beams, batch_tokens=40) == together[::-1]
 
 
 def test_gives_text_tokens_alone_and_never_nothing(model, sources):

@@ -4,10 +4,10 @@ import pytest
 import torch
 from toy import random_ids
 
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.decoding.search import generation
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
-from admin_nmt.decoding.search.sampling import Sampling
 from admin_nmt.weights.exporting import standard_model
 
 VOCABULARY = 24
@@ -33,7 +33,7 @@ def test_same_as_generate(tiny_model, sources, options, stock):
     model = tiny_model(vocab_size=VOCABULARY)
     model = standard_model(model) if stock else model
     pad, count = model.config.pad_token_id, options["num_beams"]
-    ours = search_ids(model, sources, nbest=count, max_tokens=60, **options)
+    ours = search_ids(model, sources, nbest=count, batch_tokens=60, **options)
     for source, rows in zip(sources, ours, strict=True):
         most = min(2 * len(source) + 20, options.get("max_new_tokens", 99))
         limit = generation.SentenceLengthLimit(torch.tensor([most]), [0])
@@ -75,7 +75,7 @@ def test_the_best_is_what_a_search_for_one_gives(tiny_model, sources):
 def test_several_draws_of_a_sentence_differ_and_come_again(tiny_model, sources):
     model, draw = tiny_model(vocab_size=VOCABULARY), Sampling(seed=4)
     found = search_ids(model, sources, nbest=3, sampling=draw)
-    assert search_ids(model, sources[::-1], nbest=3, sampling=draw, max_tokens=1)[::-1] == [
+    assert search_ids(model, sources[::-1], nbest=3, sampling=draw, batch_tokens=1)[::-1] == [
         [type(row)(row.ids, pytest.approx(row.score, abs=1e-4), pytest.approx(row.log_prob, abs=1e-3)) for row in rows]
         for rows in found
     ]

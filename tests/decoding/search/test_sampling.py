@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.generation import generate_ids
-from admin_nmt.decoding.search.sampling import Samples, Sampling
+from admin_nmt.decoding.search.sampling import Samples, uniforms
 from admin_nmt.decoding.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, SearchSettings
 
 VOCABULARY = 12
@@ -30,7 +31,7 @@ def sources() -> list[list[int]]:
 def plain_sample(model, source: list[int], sampling: Sampling) -> list[int]:
     """One sentence, token by token, without batches and caches."""
     limit = LENGTH_FACTOR * len(source) + LENGTH_OFFSET
-    draws, ids = sampling.uniforms(source, limit + 1), []
+    draws, ids = uniforms(sampling, source, limit + 1), []
     while len(ids) < limit:
         logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[PAD, *ids]])).logits[0, -1].double()
         allowed = [token for token in range(PAD) if ids or token != EOS]
@@ -52,8 +53,8 @@ def test_agrees_with_a_plain_sampler(model, sources, sampling):
 
 def test_does_not_depend_on_batch_and_order(model, sources):
     together = generate_ids(model, sources, sampling=Sampling(3))
-    assert generate_ids(model, sources, sampling=Sampling(3), max_tokens=1) == together
-    assert generate_ids(model, sources[::-1], sampling=Sampling(3), max_tokens=40) == together[::-1]
+    assert generate_ids(model, sources, sampling=Sampling(3), batch_tokens=1) == together
+    assert generate_ids(model, sources[::-1], sampling=Sampling(3), batch_tokens=40) == together[::-1]
     assert generate_ids(model, sources, sampling=Sampling(4)) != together
 
 
@@ -64,7 +65,7 @@ def test_draws_from_the_models_distribution(model, sources):
         logits = model(torch.tensor([source]), decoder_input_ids=torch.tensor([[PAD]])).logits[0, -1]
     logits[[EOS, PAD]] = -torch.inf
     p = logits.softmax(-1).numpy()
-    draws = np.array([Sampling(seed).uniforms(source, 1)[0] for seed in range(count)])
+    draws = np.array([uniforms(Sampling(seed), source, 1)[0] for seed in range(count)])
     first = np.searchsorted(np.cumsum(p), draws, side="right")
     seen = np.bincount(first, minlength=VOCABULARY) / count
     assert (np.abs(seen - p) <= 4 * np.sqrt(p * (1 - p) / count) + 1e-9).all()
@@ -103,11 +104,11 @@ def test_limits_and_suppressed_tokens(model, sources):
 @settings(max_examples=30)
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 99), min_size=1), st.integers(1, 20))
 def test_uniforms_are_a_prefix_and_a_function_of_seed_and_sentence(seed, source, count):
-    draws = Sampling(seed).uniforms(source, 40)
-    assert (Sampling(seed).uniforms(source, count) == draws[:count]).all()
+    draws = uniforms(Sampling(seed), source, 40)
+    assert (uniforms(Sampling(seed), source, count) == draws[:count]).all()
     assert ((draws >= 0) & (draws < 1)).all()
-    assert (Sampling(seed + 1).uniforms(source, 40) != draws).any()
-    assert (Sampling(seed).uniforms([*source, 1], 40) != draws).any()
+    assert (uniforms(Sampling(seed + 1), source, 40) != draws).any()
+    assert (uniforms(Sampling(seed), [*source, 1], 40) != draws).any()
 
 
 def test_what_makes_no_sense_is_refused(model, sources):
