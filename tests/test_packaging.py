@@ -116,7 +116,7 @@ def test_citation():
         assert all({"family-names", "given-names"} <= set(author) or "name" in author for author in work["authors"])
     urls = re.findall(r"= (https://arxiv\.org/abs/\S+)", package["project_urls"])
     assert urls == [paper["url"] for paper in papers]
-    template = (ROOT / "admin_nmt" / "runs" / "card.md.jinja").read_text(encoding="utf-8")
+    template = (ROOT / "admin_nmt" / "hub" / "card_templates" / "papers.jinja").read_text(encoding="utf-8")
     assert all(f"title = {{{paper['title']}}}" in template and paper["url"] in template for paper in papers)
 
 

@@ -107,6 +107,7 @@ def export(
         return
 
     from ..data.tokenization.byte_bpe import load_tokenizers
+    from ..hub.cards import write_export_card
     from ..hub.model_folder import load_admin_model, local_folder
     from ..weights.exporting import export_standard
 
@@ -115,6 +116,7 @@ def export(
     model_to_export = load_admin_model(folder)
     source, target = load_tokenizers(folder)
     export_standard(model_to_export, source, out, target)
+    write_export_card(out)
     _copy_usual_scores(folder, out)
 
 
@@ -229,7 +231,7 @@ def card(
     admin-nmt card runs/phrasebook
     admin-nmt card runs/phrasebook --repo user/phrasebook-en-de
     """
-    from ..runs.cards import write_card
+    from ..runs.publishing import write_card
 
     quiet()
     folders = [run / name for name in ("final", "standard") if (run / name).is_dir()]

@@ -12,8 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires, ver
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from huggingface_hub import SpaceCard, SpaceCardData
-
+from ..hub.cards import CARD, space_card
 from ..hub.repositories import push_folder
 from ..runs.publishing import publish_run, repositories
 from .model_facts import model_facts
@@ -35,12 +34,6 @@ page = build_page([ServedModel("{model}")])
 serve(page)
 page.block_thread()
 '''
-TEXT = """# {title}
-
-A page that translates with [{model}](https://huggingface.co/{model}): the translation, the best alternatives with their
-scores, and the attention. `admin-nmt publish --space` made it. The folder `admin_nmt` is the package of that name,
-version {version}, under its `LICENSE`.
-"""
 
 
 def publish_with_space(run: Path, repo: str, *, private: bool = False) -> Iterator[str]:
@@ -76,22 +69,12 @@ def write_space(folder: Path, model: Path, repo: str) -> None:
     facts = model_facts(model)
     title = facts.title or repo.split("/")[1]
     try:
-        settings = SpaceCardData(
-            title=title,
-            sdk="gradio",
-            sdk_version=version("gradio"),
-            python_version=".".join(platform.python_version_tuple()[:2]),
-            app_file="app.py",
-            models=[repo],
-            license=facts.license,
-            emoji="🌍",
-            colorFrom="blue",
-            colorTo="indigo",
-        )
+        gradio = version("gradio")
     except PackageNotFoundError as error:
         raise ImportError('a Space names the release of Gradio: pip install "admin_nmt[demo]"') from error
-    text = TEXT.format(title=title, model=repo, version=version("admin_nmt"))
-    SpaceCard(f"---\n{settings}\n---\n\n{text}").save(folder / "README.md")
+    python = ".".join(platform.python_version_tuple()[:2])
+    card = space_card(title, repo, facts.license, version("admin_nmt"), sdk_version=gradio, python=python)
+    (folder / CARD).write_text(card, encoding="utf-8")
     (folder / "app.py").write_text(APP.format(model=repo), encoding="utf-8")
     (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")
     for path in sorted(PACKAGE.rglob("*")):

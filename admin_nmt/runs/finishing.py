@@ -25,7 +25,7 @@ from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights
 from ..weights.averaging import average_checkpoints
 from ..weights.exporting import ExportError, FoldingError, export_standard
-from .cards import write_card
+from .publishing import write_card
 from .recipe import Recipe
 from .results import DEGENERATE, device_name, reference_name
 

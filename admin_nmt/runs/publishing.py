@@ -1,24 +1,97 @@
-"""Publishing the models of a finished run on the Hub, each with its card in one commit."""
+"""The cards of a finished run's models: writing, checking, and publishing them with the models on the Hub."""
 
-from collections.abc import Iterator
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from ..hub.cards import CARD, CURVE, FINAL, OMEGA, STANDARD, RequiredFacts, run_card
 from ..hub.repositories import push_folder
-from .cards import check_card
+from ..system.files import whole_files
+from .pictures.weights import plot_mean_omega
+from .results import FILE, load_results
+
+
+def read_facts(run: Path, results: Mapping[str, Any] | None = None) -> RequiredFacts:
+    """The facts of a finished run.
+
+    Args:
+        results: what will be in results.json; default: what is there.
+
+    Raises:
+        ValueError: results.json is absent or damaged, or the run diverged.
+    """
+    facts = RequiredFacts(load_results(run) if results is None else results, run / FILE)
+    if diverged := facts.get("diverged"):
+        reason = str(diverged["reason"]).rstrip(".")
+        raise ValueError(f"{run}: has no model to describe, it diverged at update {diverged['update']} ({reason})")
+    return facts
+
+
+def write_card(run: Path, folder: Path, repo_id: str | None = None, results: Mapping[str, Any] | None = None) -> Path:
+    """Write README.md and its pictures into the folder of a model; all are complete, or nothing changes.
+
+    Args:
+        repo_id: as for [`run_card`].
+        results: as for [`read_facts`].
+
+    Returns:
+        The path of README.md.
+
+    Raises:
+        ValueError: a fact, the run's curve.png or matplotlib is missing.
+    """
+    facts = read_facts(run, results)
+    text, omega = run_card(facts, folder, repo_id), facts.get("omega")
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: is no folder; give that of a model of the run")
+    if not (run / CURVE).is_file():
+        raise ValueError(f"{run / CURVE}: is missing, and the card shows it: training leaves it in the run's folder")
+    with whole_files(folder) as draft:
+        shutil.copyfile(run / CURVE, draft / CURVE)
+        if omega:
+            plot_mean_omega(omega, draft / OMEGA)
+        (draft / CARD).write_text(text, encoding="utf-8")
+    return folder / CARD
+
+
+def check_card(run: Path, folder: Path, repo_id: str | None = None) -> None:
+    """Check that the card in the folder of a model is the one that its run's facts give.
+
+    Args:
+        repo_id: as for [`run_card`].
+
+    Raises:
+        ValueError: the card or a picture is absent, a fact is missing, or the card differs from a fresh rendering.
+    """
+    fresh, where = run_card(read_facts(run), folder, repo_id), f" --repo {repo_id}" if repo_id else ""
+    again = f"render it with `admin-nmt card {shlex.quote(str(run))}{where}`"
+    for name in (CARD, *pictures(fresh)):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder / name}: is missing from the model card: {again}")
+    if (folder / CARD).read_text(encoding="utf-8") != fresh:
+        raise ValueError(f"{folder / CARD}: differs from what {run / FILE} gives: {again}")
+
+
+def pictures(text: str) -> list[str]:
+    """The files that a card shows."""
+    return re.findall(r"!\[[^\]]*\]\((\S+?)\)", text)
 
 
 def repositories(folder: Path, repo: str) -> dict[Path, str]:
     """The folders of the run's models, and where each goes."""
-    final, standard = folder / "final", folder / "standard"
+    final, standard = folder / FINAL, folder / STANDARD
     if not final.is_dir():
-        raise ValueError(f"{folder}: holds no finished run, final/ is missing; give the output_dir of its recipe")
+        raise ValueError(f"{folder}: holds no finished run, {FINAL}/ is missing; give the output_dir of its recipe")
     return {standard: repo, final: f"{repo}-admin"} if standard.is_dir() else {final: repo}
 
 
 def publish_run(folder: Path, repo: str, *, private: bool = False) -> Iterator[str]:
-    """Push the stock model to `repo` and the trained one to `repo`-admin; without a stock model the trained one alone.
+    """Push the standard model to `repo` and the final one to `repo`-admin.
 
-    Before anything is sent both cards are checked.
+    Without a standard model the final one goes to `repo`. Before anything is sent the cards are checked.
 
     Args:
         folder: of the finished run.

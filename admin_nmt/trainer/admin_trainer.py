@@ -20,11 +20,13 @@ from transformers import (
     TrainerControl,
     TrainingArguments,
 )
+from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.byte_bpe import save_tokenizers
 from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams, survey
+from ..hub.cards import CARD, training_card
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..system.attention_kernels import leave_out_cudnn_attention
@@ -54,7 +56,6 @@ from .callbacks import (
     StopRequest,
     TokenMeter,
     callback_of,
-    draft_card,
     mean_training_loss,
 )
 from .checkpoints import check_position, checkpoint_to_resume
@@ -491,8 +492,23 @@ class AdminTrainer(GuardedTrainer):
             facts: what the Trainer's own `create_model_card` takes (`language`, `license`, `dataset`, ...).
         """
         if self.is_world_process_zero():
-            path = Path(self.args.output_dir) / "README.md"
-            path.write_text(draft_card(self, **facts), encoding="utf-8")
+            args, summary = self.args, TrainingSummary.from_trainer(self, **facts)
+            # The Trainer would name how the dataset was built in memory, and a model of the empty name.
+            summary.dataset_tags = facts.get("dataset_tags")
+            summary.dataset = facts.get("dataset", summary.dataset_tags)
+            summary.finetuned_from = summary.finetuned_from or None
+            optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
+            settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
+            settings = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
+            text = training_card(
+                summary,
+                self.model.config,
+                settings,
+                self.hub_model_id,
+                code=bool(self.model._auto_class),
+                joint=self.target_tokenizer in (None, self.processing_class),
+            )
+            (Path(args.output_dir) / CARD).write_text(text, encoding="utf-8")
 
 
 def validation_nll(metrics: dict[str, float]) -> float:

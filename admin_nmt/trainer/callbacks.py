@@ -15,7 +15,6 @@ import torch
 from accelerate import PartialState
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.modelcard import TrainingSummary
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
@@ -30,17 +29,6 @@ from .peak_memory import peak_memory
 
 logger = logging.get_logger(__name__)
 Kind = TypeVar("Kind", bound=TrainerCallback)
-USE = """
-## Use
-
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-name = "{repo_id}"
-tokenizer = AutoTokenizer.from_pretrained(name{trust})
-model = AutoModelForSeq2SeqLM.from_pretrained(name{trust})
-```
-"""
 
 
 class SamplerEpoch(TrainerCallback):
@@ -395,24 +383,3 @@ class ModelFiles(TrainerCallback):
             positions = getattr(trainer.model.config, "max_position_embeddings", None)
             save_tokenizers(folder, trainer.processing_class, trainer.target_tokenizer, positions=positions)
         trainer.create_model_card()
-
-
-def draft_card(trainer: Trainer, **facts: Any) -> str:
-    """A model card with scores, the settings that were really used, and how to load the model.
-
-    Args:
-        facts: what `Trainer.create_model_card` takes (`language`, `license`, `dataset`, ...).
-    """
-    args: Any = trainer.args
-    model: Any = trainer.model
-    summary = TrainingSummary.from_trainer(trainer, **facts)
-    # The Trainer would name how the dataset was built in memory, and a model of the empty name.
-    summary.dataset_tags = facts.get("dataset_tags")
-    summary.dataset = facts.get("dataset", summary.dataset_tags)
-    summary.finetuned_from = summary.finetuned_from or None
-    optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
-    settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
-    summary.hyperparameters = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
-    trust = ", trust_remote_code=True" if model._auto_class else ""
-    use = USE.format(repo_id=trainer.hub_model_id or summary.model_name, trust=trust)
-    return summary.to_model_card() + use

@@ -49,31 +49,6 @@ PEGASUS: dict[str, Callable[[AdminForConditionalGeneration], AdminForConditional
 }
 TOLERANCE = 1e-4
 TWO_SIZES = "5.18.0"  # of transformers; before, beams took the size of the source vocabulary for that of the target
-# What the export knows; the card of a run, with data and scores, takes this one's place.
-CARD = """---
-library_name: transformers
-pipeline_tag: translation
-tags:
-- admin_nmt
-- {variant}
----
-
-# {name}
-
-A stock `{kind}`, exported by `admin_nmt` from a Transformer of variant `{variant}` with
-{config.encoder_layers} encoder and {config.decoder_layers} decoder layers. On random sentences its logits and those of
-the model it was made from differ by at most {error:.1e}; their beam-5 outputs are equal. The data it was trained on and
-its scores are not stated here.
-
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-name = "{name}"  # the path of this folder, or its name on the Hub
-tokenizer, model = AutoTokenizer.from_pretrained(name{code}), AutoModelForSeq2SeqLM.from_pretrained(name)
-batch = tokenizer(["A sentence to translate."], return_tensors="pt")
-print({decoder}.batch_decode(model.generate(**batch, num_beams=5), skip_special_tokens=True))
-```
-"""
 
 
 class ExportError(ValueError):
@@ -190,7 +165,7 @@ def export_standard(
     folder: str | Path,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> PreTrainedModel:
-    """Write a stock folder (weights, config, generation config, tokenizer, card) and check what was written.
+    """Write a stock folder (weights, config, generation config, tokenizer, export.json) and check what was written.
 
     The folder appears only when the reloaded stock model gives the same logits and the same beam-5 output as `model`.
     A model in half precision is written in float32, in which it is folded and compared.
@@ -224,19 +199,6 @@ def export_standard(
         error = check_same_outputs(alone, reloaded)
         facts = {"variant": model.config.variant, "max_logit_error": error}
         (temporary / "export.json").write_text(json.dumps(facts))
-        decoder, code = "tokenizer", ", trust_remote_code=True" if tokenizer._auto_class else ""
-        if target_tokenizer not in (None, tokenizer):
-            decoder = f'AutoTokenizer.from_pretrained(name, subfolder="target_tokenizer"{code})'
-        card = CARD.format(
-            name=Path(folder).name,
-            kind=type(stock).__name__,
-            config=model.config,
-            variant=facts["variant"],
-            error=error,
-            decoder=decoder,
-            code=code,
-        )
-        (temporary / "README.md").write_text(card, encoding="utf-8")
     reloaded.name_or_path = reloaded.config.name_or_path = str(folder)
     return reloaded
 

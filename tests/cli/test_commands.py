@@ -524,7 +524,8 @@ def test_card_goes_into_both_folders(tmp_path, monkeypatch):
     (tmp_path / "run" / "final").mkdir(parents=True)
     written = []
     monkeypatch.setattr(
-        "admin_nmt.runs.cards.write_card", lambda run, folder, repo: written.append(folder.name) or folder / "README.md"
+        "admin_nmt.runs.publishing.write_card",
+        lambda run, folder, repo: written.append(folder.name) or folder / "README.md",
     )
     invoke("card", tmp_path / "run")
     (tmp_path / "run" / "standard").mkdir()

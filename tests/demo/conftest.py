@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_publishing import make_run, publish  # noqa: F401 (fixtures, for the tests of this folder too)
+from finished_run import make_run, publish  # noqa: F401 (fixtures)
 from toy import toy_tokenizer
 
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers

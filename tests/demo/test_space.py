@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from finished_run import REPO
 from huggingface_hub import snapshot_download
 from huggingface_hub.repocard import SpaceCard
-from test_publishing import REPO, files
+from test_publishing import files
 
 from admin_nmt.demo import space
 

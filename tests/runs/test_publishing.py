@@ -4,57 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from finished_run import REPO
 from hub_server import HubServer
-from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
-from test_cards import made_up_results
-from toy import toy_tokenizer
-from typer.testing import CliRunner
 
-from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
-from admin_nmt.runs.cards import write_card
-from admin_nmt.weights.exporting import export_standard
-
-REPO = "someone/toy"  # that of the made-up results
-
-
-@pytest.fixture
-def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
-    """Builds a finished run of a tiny model, with its cards."""
-
-    def make(**fields) -> Path:
-        run, tokenizer = tmp_path / "run", toy_tokenizer()
-        model = tiny_model(vocab_size=len(tokenizer), **fields)
-        model.save_pretrained(run / "final")
-        save_tokenizers(run / "final", tokenizer)
-        if not model.config.has_history:
-            export_standard(model, tokenizer, run / "standard")
-        (run / "curve.png").write_bytes(b"\x89PNG\0")
-        (run / "results.json").write_text(json.dumps(made_up_results(model.config)))
-        for folder in (run / "standard", run / "final"):
-            if folder.is_dir():
-                write_card(run, folder)
-        return run
-
-    return make
-
-
-@pytest.fixture
-def publish(hub) -> Iterator[Callable[..., str]]:
-    """Runs the command in this process without progress bars; returns what it says on stderr."""
-
-    def call(*arguments: object) -> str:
-        result = CliRunner().invoke(app, ["publish", *map(str, arguments)], catch_exceptions=False)
-        assert result.exit_code == bool(result.stderr)
-        return result.stderr.removesuffix("\n")
-
-    disable_progress_bars()
-    yield call
-    enable_progress_bars()
+from admin_nmt.runs.publishing import write_card
 
 
 def files(hub: HubServer, repo_id: str) -> set[str]:

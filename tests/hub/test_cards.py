@@ -1,5 +1,6 @@
 """Model cards: no gaps, always the same text, valid metadata, and snippets that run as they stand."""
 
+import ast
 import contextlib
 import io
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from finished_run import SENTENCE, SIGNATURE, made_up_results
 from huggingface_hub import ModelCard, constants
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,80 +25,14 @@ from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.hub.cards import filter_rows, progress, run_card, write_export_card
+from admin_nmt.metrics.languages import language_name
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.runs import cards
-from admin_nmt.runs.cards import check_card, filter_rows, language_name, progress, read_facts, render_card, write_card
+from admin_nmt.runs import publishing
+from admin_nmt.runs.publishing import check_card, pictures, read_facts, write_card
 from admin_nmt.weights.exporting import export_standard
 
 COMMITTED = Path(__file__).parents[2] / "model_cards"
-SENTENCE = 'Bal "don" kitu, mu re dol.'
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
-
-
-def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
-    """Facts of the form that a finished run leaves, with numbers that nobody measured."""
-    has_omega = config.variant in ("admin", "deepnorm")
-    scores = {"bleu": 36.474, "chrf": 60.456, "ter": 48.1}
-    return {
-        "status": "finished",
-        "diverged": None,
-        "recipe": {
-            "output_dir": "/somewhere/runs/toy",
-            "data": {"test": {"source": "/somewhere/toy.test.en.gz", "target": "toy.test.de.gz"}, "max_length": 40},
-            "tokenizer": {"vocab_size": 300},
-            "model": {"variant": config.variant},
-            "languages": ["en", "de"],
-            "card": {"license": "cc-by-4.0", "example": SENTENCE, "repo_id": "someone/toy"},
-        }
-        | recipe,
-        "data": {
-            "filters": {"total": 300, "empty side": 1, "duplicate": 20, "kept": 279, "too many tokens": 9},
-            "sizes": {"train": 270, "valid": 30, "test": 20},
-            "longest": 40,
-        },
-        "model": {
-            "variant": config.variant,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "d_model": 16,
-            "encoder_ffn_dim": 32,
-            "decoder_ffn_dim": 32,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "vocab_size": config.vocab_size,
-            "decoder_vocab_size": config.decoder_vocab_size,
-            "parameters": 21_345,
-            "config": config.to_diff_dict(),
-        },
-        "omega": {"origin": "profiled", "encoder": [1.0, 1.5, 2.0], "decoder": [1.0, 2.5]} if has_omega else None,
-        "training": {
-            "updates": 600,
-            "minutes": 1.25,
-            "target_tokens": 1_234_567,
-            "tokens_per_second": 4321.0,
-            "peak_memory_gb": 0.5,
-            "processes": 1,
-            "device": "a CPU",
-            "precision": "float32",
-            "seed": 7,
-            "optimizer": "radam",
-            "learning_rate": 0.001,
-            "warmup_steps": 100,
-            "max_tokens": 512,
-            "gradient_accumulation_steps": 1,
-            "label_smoothing": 0.1,
-        },
-        "versions": {"python": "3.11", "torch": "2.13"},
-        "commit": "abc1234",
-        "history": [{"step": 300, "eval_bleu": 20.0}, {"step": 600, "eval_bleu": 30.0}],
-        "chosen": {"kind": "last weights", "valid": {"last weights": {"eval_bleu": 30.0}}, "updates": 600},
-        "export": {"refused": "DLCL has no fold"}
-        if config.variant.startswith(("dlcl", "transparent"))
-        else {"class": "MarianMTModel", "max_logit_error": 2.5e-6},
-        "test": scores | {f"{name}_signature": SIGNATURE for name in scores} | {"tokenized_lowercase_bleu": 37.0},
-        "test_sentences": 20,
-        "search": {"num_beams": 3, "length_penalty": 0.8},
-    }
 
 
 @pytest.fixture
@@ -150,14 +86,14 @@ def test_missing_fact(make_run, name):
 @pytest.mark.parametrize("name", ["commit", "recipe.card", "training.peak_memory_gb", "omega"])
 def test_optional_fact(make_run, name):
     run = make_run(drop(name))
-    text = render_card(run, run / "standard")
+    text = run_card(read_facts(run), run / "standard")
     assert "None" not in text and "nan" not in text
 
 
 def test_fact_that_is_no_number(make_run):
     run = make_run(lambda results: results["test"].update(bleu=float("nan")))
     with pytest.raises(ValueError, match=r"test\.bleu is nan, no number"):
-        render_card(run, run / "standard")
+        run_card(read_facts(run), run / "standard")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3"])
@@ -179,24 +115,24 @@ def test_damaged_results(tmp_path, content):
 def test_facts_of_wrong_types_are_one_sentence(make_run, junk, sentence):
     run = make_run(lambda results: results.update(junk))
     with pytest.raises(ValueError, match=rf"results\.json: {sentence}"):
-        render_card(run, run / "final")
+        run_card(read_facts(run), run / "final")
 
 
 def test_no_results(tmp_path):
     with pytest.raises(ValueError, match=r"results\.json: is missing"):
-        render_card(tmp_path, tmp_path / "standard")
+        run_card(read_facts(tmp_path), tmp_path / "standard")
 
 
 def test_diverged_run(make_run):
     run = make_run(lambda results: results.update(diverged={"update": 12, "reason": "the loss is nan."}))
     with pytest.raises(ValueError, match=r"no model to describe, it diverged at update 12 \(the loss is nan\)$"):
-        render_card(run, run / "final")
+        run_card(read_facts(run), run / "final")
 
 
 def test_other_folder(make_run):
     run = make_run()
     with pytest.raises(ValueError, match="a card describes standard/ or final/"):
-        render_card(run, run / "checkpoint-300")
+        run_card(read_facts(run), run / "checkpoint-300")
 
 
 def test_writing_and_checking(make_run):
@@ -238,7 +174,7 @@ def test_failed_writing_changes_nothing(make_run, monkeypatch):
     def full(omega, path):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(cards, "plot_mean_omega", full)
+    monkeypatch.setattr(publishing, "plot_mean_omega", full)
     with pytest.raises(OSError, match="No space left"):
         write_card(run, run / "standard")
     assert {path.name: path.read_bytes() for path in card.parent.iterdir()} == before
@@ -256,14 +192,14 @@ def test_variants(make_run, variant):
     run = make_run(variant=variant)
     if variant.startswith(("dlcl", "transparent")):
         with pytest.raises(
-            ValueError, match=r"the run has no stock model \(DLCL has no fold\); make the card of .*final"
+            ValueError, match=r"the run has no standard model \(DLCL has no fold\); make the card of .*final"
         ):
-            render_card(run, run / "standard")
+            run_card(read_facts(run), run / "standard")
     else:
-        text = render_card(run, run / "standard")
+        text = run_card(read_facts(run), run / "standard")
         assert ("Fold error" in text) == ("omega.png" in text) == (variant in ("admin", "deepnorm"))
         assert "trust_remote_code" not in text and "2.5e-06" in text
-    text = render_card(run, run / "final")
+    text = run_card(read_facts(run), run / "final")
     assert "trust_remote_code=True" in text and f"`{variant}`" in text
     paper = {
         "admin": "2008.07772",
@@ -282,18 +218,18 @@ def test_variants(make_run, variant):
 
 def test_denseformer_is_named_beside_dlcl(make_run):
     run = make_run(variant="dlcl_pre_ln", dlcl_weights="identity")
-    text = render_card(run, run / "final")
+    text = run_card(read_facts(run), run / "final")
     assert (
         "DLCL with pre-LN (Wang et al. 2019) that starts as DenseFormer does (Pagliardini et al. 2024), trained" in text
     )
     assert "arxiv.org/abs/1906.01787" in text and "arxiv.org/abs/2402.02622" in text
     run = make_run(run="plain", variant="pre_ln", dlcl_weights="identity")
-    assert "DenseFormer" not in render_card(run, run / "final")
+    assert "DenseFormer" not in run_card(read_facts(run), run / "final")
 
 
 def test_content(make_run):
     run = make_run()
-    text = render_card(run, run / "standard")
+    text = run_card(read_facts(run), run / "standard")
     for part in (
         "# toy: English to German, 3-2 layers", "| BLEU | **36.47** |", "| chrF | 60.46 |", "someone/toy-admin",
         "| TER (lower is better) | 48.10 |", "beam search with 3 beams", "| duplicate | 20 | 279 |", "1,234,567",
@@ -302,7 +238,7 @@ def test_content(make_run):
     ):  # fmt: skip
         assert part in text, part
     assert "somewhere" not in text  # paths of the machine are nobody's business
-    assert text == render_card(run, run / "standard")
+    assert text == run_card(read_facts(run), run / "standard")
 
 
 def test_metadata(make_run):
@@ -323,7 +259,7 @@ def test_metadata(make_run):
 
 def test_no_licence_stated(make_run):
     run = make_run(drop("recipe.card"))
-    text = render_card(run, run / "standard")
+    text = run_card(read_facts(run), run / "standard")
     assert ModelCard(text).data.license == "unknown" and "licence of these weights is not stated" in text
     assert '"USER/toy"' in text and '"A sentence in English."' in text
 
@@ -359,7 +295,7 @@ def test_validation_of_the_hub(make_run, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     try:
         run = make_run()
-        card = ModelCard(render_card(run, run / "standard"))
+        card = ModelCard(run_card(read_facts(run), run / "standard"))
         card.validate()
         card.data.eval_results = None
         with pytest.raises(ValueError, match="model-index is not valid"):
@@ -420,7 +356,7 @@ def snippets(card: str, repo_id: str, folder: Path) -> list[str]:
     """The Python snippets, with a folder in the place of the repository's name."""
     codes = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     assert all(f'"{repo_id}"' in code for code in codes)
-    return [code.replace(repo_id, str(folder)) for code in codes]
+    return [code.replace(f'"{repo_id}"', repr(str(folder))) for code in codes]
 
 
 def output_elsewhere(code: str, modules: Path) -> list[str]:
@@ -465,6 +401,19 @@ def test_snippets_run(make_run, tiny_config, tokenizers, tmp_path):
     assert output_elsewhere(alone, tmp_path / "modules") == expected
 
 
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_card_of_an_export_says_how_to_use_it(tiny_model, tokenizers, tmp_path, joint):
+    source, target = tokenizers
+    two = {"decoder_vocab_size": len(target), "share_encoder_decoder_embeddings": False}
+    model = tiny_model(vocab_size=len(source), **({} if joint else two))
+    export_standard(model, source, tmp_path / "mine", None if joint else target)
+    card = ModelCard.load(write_export_card(tmp_path / "mine"))
+    assert card.data.pipeline_tag == "translation" and "admin" in card.data.tags
+    (snippet,) = snippets(card.content, "mine", tmp_path / "mine")
+    (line,) = output_here(snippet)
+    assert len(ast.literal_eval(line)) == 1
+
+
 def committed() -> list[Path]:
     """Folders of model cards that came from a run."""
     results = [path for path in COMMITTED.glob("*/results.json") if "status" in json.loads(path.read_text())]
@@ -474,9 +423,9 @@ def committed() -> list[Path]:
 @pytest.mark.parametrize("folder", committed(), ids=lambda folder: folder.name)
 def test_committed_cards_are_fresh(folder):
     refused = "refused" in read_facts(folder)["export"]
-    text = render_card(folder, folder / ("final" if refused else "standard"))
+    text = run_card(read_facts(folder), folder / ("final" if refused else "standard"))
     assert (folder / "README.md").read_text(encoding="utf-8") == text
-    assert all((folder / name).is_file() for name in cards.pictures(text))
+    assert all((folder / name).is_file() for name in pictures(text))
 
 
 def test_a_card_quotes_names_as_text(make_run):
@@ -486,7 +435,7 @@ def test_a_card_quotes_names_as_text(make_run):
         results["recipe"]["card"] = {"dataset_name": "<img src=x>|`a` [b](c)"}
         results["recipe"]["output_dir"] = 'runs/my run"; rm -rf ~; "'
 
-    text = render_card(run := make_run(change), run / "standard").split("---", 2)[2]
+    text = run_card(read_facts(run := make_run(change)), run / "standard").split("---", 2)[2]
     assert "&lt;img src=x>\\|\\`a\\` \\[b\\](c)" in text and "<img" not in text
     assert 'name = "USER/my-run-rm-rf' in text and "rm -rf ~" not in text
 
@@ -495,4 +444,4 @@ def test_a_card_quotes_names_as_text(make_run):
 def test_repositories_that_no_hub_has_are_refused(make_run, repo):
     run = make_run()
     with pytest.raises(ValueError):
-        render_card(run, run / "standard", repo)
+        run_card(read_facts(run), run / "standard", repo)
