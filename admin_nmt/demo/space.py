@@ -18,7 +18,7 @@ from ..runs.publishing import publish_run, repositories
 from .model_facts import model_facts
 
 PACKAGE = Path(__file__).parents[1]
-SOURCES = (".py", ".css", ".typed")
+SOURCES = (".py", ".css", ".jinja", ".tsv", ".typed")
 # Rooms that the page does without.
 NOT_SHOWN = ("benchmarks", "cli", "experiments", "grids", "recipes", "runs", "trainer")
 # These have the releases of the machine that published. The others keep the package's own bounds, for a Space adds
