@@ -110,17 +110,17 @@ class AdminAttention(nn.Module):
         hidden_states: Tensor,
         key_value_states: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from `hidden_states` [B, L, d] to itself or to `key_value_states` [B, S, d]; returns [B, L, d]."""
         is_cross = key_value_states is not None
         states = key_value_states if is_cross else hidden_states
         query = self.split_heads(self.q_proj(hidden_states))
-        if past_key_values is None:
+        if cache is None:
             key, value = self.keys_and_values(states)
         else:
-            key, value = self.cached_keys_and_values(states, past_key_values, is_cross)
+            key, value = self.cached_keys_and_values(states, cache, is_cross)
         attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )

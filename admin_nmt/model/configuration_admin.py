@@ -74,7 +74,7 @@ class AdminConfig(PreTrainedConfig):
     """
 
     model_type = "admin"
-    keys_to_ignore_at_inference: ClassVar = ["past_key_values", "nll"]
+    keys_to_ignore_at_inference: ClassVar = ["cache", "past_key_values", "nll"]
     attribute_map: ClassVar = {
         "num_attention_heads": "encoder_attention_heads",
         "hidden_size": "d_model",

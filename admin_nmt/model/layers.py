@@ -84,10 +84,10 @@ class AdminDecoderLayer(AdminLayer):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Tensor:
-        kwargs["past_key_values"] = past_key_values
+        kwargs["cache"] = cache
         common = self.common(hidden_states)
         x = self.self_attn_residual(
             hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common

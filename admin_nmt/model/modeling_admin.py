@@ -28,6 +28,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import AdminAttention
+from .cache_name import CACHE, accepts_past_key_values
 from .configuration_admin import AdminConfig
 from .dlcl import History, encoder_history, layer_history
 from .dropout import Dropout
@@ -230,6 +231,7 @@ class AdminDecoder(AdminStack):
         layers = [AdminDecoderLayer(config, i) for i in range(config.decoder_layers)]
         super().__init__(config, config.decoder_vocab_size, layers, layer_history(config, len(layers)))
 
+    @accepts_past_key_values
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -238,18 +240,18 @@ class AdminDecoder(AdminStack):
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decode ids [B, T] given the encoder's output [B, S, d or M·d]; returns states [B, T, d] and the cache."""
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+        if use_cache and cache is None:
+            cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        past = cache.get_seq_length() if cache is not None else 0
         positions = self.embed_positions(embeddings, attention_mask, past)
-        self_cache = past_key_values.self_attention_cache if past_key_values is not None else None
+        self_cache = cache.self_attention_cache if cache is not None else None
         causal_mask = create_causal_mask(self.config, embeddings, attention_mask, self_cache)
         cross_mask = padding_mask(self.config, embeddings, encoder_attention_mask, encoder_hidden_states)
         states = self.run_layers(
@@ -258,10 +260,10 @@ class AdminDecoder(AdminStack):
             causal_mask,
             encoder_hidden_states,
             cross_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             **kwargs,
         )
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, past_key_values=past_key_values)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, **{CACHE: cache})
 
 
 class AdminModel(AdminPreTrainedModel):
@@ -289,6 +291,7 @@ class AdminModel(AdminPreTrainedModel):
         if self.config.share_encoder_decoder_embeddings:
             self.shared = self.decoder.embed_tokens = value
 
+    @accepts_past_key_values
     @can_return_tuple
     def forward(
         self,
@@ -297,7 +300,7 @@ class AdminModel(AdminPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -318,14 +321,14 @@ class AdminModel(AdminPreTrainedModel):
             decoder_attention_mask,
             encoded.last_hidden_state,
             attention_mask,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=outputs.last_hidden_state,
-            past_key_values=outputs.past_key_values,
+            **{CACHE: getattr(outputs, CACHE)},
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
@@ -392,6 +395,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             loss, nll = label_smoothed_nll(self.lm_head(states).flatten(0, 1), labels.flatten(), *smoothing)
         return loss / (num_target_tokens(labels) if num_items is None else num_items), nll
 
+    @accepts_past_key_values
     @can_return_tuple
     def forward(
         self,
@@ -400,7 +404,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
@@ -425,7 +429,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             decoder_input_ids,
             decoder_attention_mask,
             encoder_outputs,
-            past_key_values,
+            cache,
             inputs_embeds,
             decoder_inputs_embeds,
             use_cache,
@@ -443,7 +447,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         return AdminSeq2SeqLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=outputs.past_key_values,
+            **{CACHE: getattr(outputs, CACHE)},
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,

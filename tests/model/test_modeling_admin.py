@@ -9,6 +9,7 @@ from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
+from admin_nmt.model.cache_name import CACHE
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.model.omega import deepnorm_beta
 from admin_nmt.trainer.arguments import enable_checkpointing
@@ -160,6 +161,19 @@ def test_side_of_the_padding(tiny_model, variant):
     assert torch.equal(model.generate(input_ids=left_ids, attention_mask=left_mask, **options), generated)
 
 
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_both_names_of_the_cache(tiny_model, batch, name, recwarn):
+    model, target = tiny_model(), batch["labels"].clamp(min=0)
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    for part in (model, model.model):
+        whole = part(**inputs, decoder_input_ids=target)[0]
+        cache = getattr(part(**inputs, decoder_input_ids=target[:, :-1], use_cache=True), CACHE)
+        last = part(**inputs, decoder_input_ids=target[:, -1:], **{name: cache})
+        torch.testing.assert_close(last[0][:, 0], whole[:, -1], atol=1e-5, rtol=1e-5)
+        assert getattr(last, CACHE) is cache and cache.get_seq_length() == target.shape[1]
+    assert not recwarn.list
+
+
 def test_cache(tiny_model, variant):
     model, (ids, mask) = tiny_model(variant=variant), sentences(5, 9)
     runs = [
@@ -173,7 +187,7 @@ def test_cache(tiny_model, variant):
         )
         for use_cache in (True, False)
     ]
-    assert runs[0].past_key_values is not None and runs[1].past_key_values is None
+    assert getattr(runs[0], CACHE) is not None and getattr(runs[1], CACHE) is None
     assert torch.equal(runs[0].sequences, runs[1].sequences)
     torch.testing.assert_close(torch.stack(runs[0].logits), torch.stack(runs[1].logits), atol=1e-5, rtol=1e-5)
 
@@ -390,7 +404,7 @@ def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny
     enable_checkpointing(model, {})
     inputs = [batch["input_ids"], batch["attention_mask"], batch["input_ids"]]
     outputs = torch.compile(model.model, fullgraph=True, backend="eager")(*inputs)
-    assert outputs.past_key_values is None
+    assert getattr(outputs, CACHE) is None
     torch.testing.assert_close(outputs.last_hidden_state, model.model(*inputs).last_hidden_state)
     loss = torch.compile(model, fullgraph=True, backend="eager")(**batch).loss
     torch.testing.assert_close(loss, model(**batch).loss)

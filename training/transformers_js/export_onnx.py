@@ -39,9 +39,8 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor, states: Tensor, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
         cache = EncoderDecoderCache(DynamicCache(past), DynamicCache())
-        output = self.model.model.decoder(
-            input_ids, encoder_hidden_states=states, encoder_attention_mask=mask, past_key_values=cache, use_cache=True
-        )
+        # By its place: the name of the cache depends on the release of transformers.
+        output = self.model.model.decoder(input_ids, None, states, mask, cache, use_cache=True)
         logits = self.model.lm_head(output.last_hidden_state) + self.model.final_logits_bias
         return logits, [(layer.keys, layer.values) for layer in cache.self_attention_cache.layers]
 

@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderD
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...model.attention import softmax_over_keys
+from ...model.cache_name import CACHE
 from .attention_switch import with_attention
 from .constraints import force
 from .ensemble import Ensemble, combined, members
@@ -301,8 +302,8 @@ class Decoding:
             attention_mask=mask[:, None].to(self.states.dtype),
             encoder_hidden_states=self.states,
             encoder_attention_mask=self.hidden,
-            past_key_values=self.cache,
             use_cache=True,
+            **{CACHE: self.cache},
         ).last_hidden_state
         return self.output(states[:, -1])
 
