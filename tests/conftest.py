@@ -13,9 +13,11 @@ import pytest
 import torch
 from hub_server import TOKEN, HubServer
 from huggingface_hub import constants
-from toy import SHIFT, randomised
+from toy import SHIFT, randomised, toy_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # busy machines are slow, not wrong
 hypothesis.settings.load_profile("untimed")
@@ -68,6 +70,20 @@ def tiny_model(tiny_config) -> Callable[..., AdminForConditionalGeneration]:
         return randomised(AdminForConditionalGeneration(tiny_config(**fields)))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of `random_texts`, of 300 pieces."""
+    return toy_tokenizer()
+
+
+@pytest.fixture
+def model_folder(tmp_path, tiny_model, tokenizer) -> Path:
+    """The folder of a tiny ADMIN model with its tokenizer, tmp_path/model."""
+    tiny_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+    save_tokenizers(tmp_path / "model", tokenizer)
+    return tmp_path / "model"
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ KINDS = ("bash", "python", "yaml")
 PAPERS = ("training/guide/experiments.md", "## The papers' tables and figures\n")
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
-PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse-depth", "convert-fairseq"}
+PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse", "convert-fairseq"}
 PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options", "prepare --cluster"}
 # Of other programs, what is no file of this repository.
 OTHERS = (

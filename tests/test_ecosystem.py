@@ -101,7 +101,8 @@ def test_lora_trains_merges_and_folds(model_folder):
     check_same(logits(peft.PeftModel.from_pretrained(base, "runs/lora"), model_folder), expected)
     if model_folder.name == "final":
         for command in ("fold", "export"):
-            result = CliRunner().invoke(app, [command, "runs/lora/merged", command], catch_exceptions=False)
+            arguments = ["model", command, "runs/lora/merged", "--output", command]
+            result = CliRunner().invoke(app, arguments, catch_exceptions=False)
             assert result.exit_code == 0, result.output
             check_same(logits(AutoModelForSeq2SeqLM.from_pretrained(command), model_folder), expected)
 
@@ -217,7 +218,9 @@ def test_onnxruntime_gives_the_same_logits(model_folder, capsys):
 def test_ctranslate2_runs_an_exported_folder(model_folder, capsys):
     pytest.importorskip("ctranslate2")
     options = ["--ctranslate2", "--quantization", "int8"]
-    result = CliRunner().invoke(app, ["export", str(model_folder), "exported", *options], catch_exceptions=False)
+    result = CliRunner().invoke(
+        app, ["model", "export", str(model_folder), "--output", "exported", *options], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     exec(example(f"CTranslate2, {HERE}"), {})
     assert capsys.readouterr().out.strip()

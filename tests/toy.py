@@ -10,8 +10,10 @@ import torch
 import yaml
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
+from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.cli.app import app
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
@@ -132,6 +134,22 @@ def budget_for(dataset: Dataset, batches: int) -> int:
     """The smallest token budget under which a dataset makes this many batches."""
     lengths = pair_lengths(dataset)
     return next(n for n in range(12, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) == batches)
+
+
+def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
+    """Runs `admin-nmt` in this process; a bug raises, and another exit code than `code` fails."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin, catch_exceptions=False)
+    assert result.exit_code == code, result.stderr
+    return result
+
+
+def error(*arguments: object, code: int = 1) -> str:
+    """The message, on one line, of an `admin-nmt` that fails; with the code 1 nothing else may be on stderr."""
+    result = invoke(*arguments, code=code)
+    assert result.stdout == ""
+    if code == 1:
+        assert result.stderr.count("\n") == 1 and "error: " in result.stderr
+    return " ".join(result.stderr.rsplit("\r")[-1].split())
 
 
 class Killed(BaseException):

@@ -1,15 +1,14 @@
 """The command line `admin-nmt`: thin commands around functions of the library.
 
-Results, and the steps of train and prepare, go to stdout, bars and other messages to stderr. Exit codes: 0 done,
-1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted, 141 nobody reads stdout any more, 143 a training
-that SIGTERM asked to stop has written its checkpoint.
+Results, and the progress of train and prepare, go to stdout, bars and other messages to stderr. Exit codes: 0 done,
+1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted, 141 stdout was closed, 143 a training that got
+SIGTERM has written its checkpoint.
 
 The commands import the library when they run, so that help and usage errors come at once.
 """
 
 import os
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from typer.core import TyperGroup
 from ..system.errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
 from .benchmark_commands import benchmark
-from .demo_command import demo
 from .options import WithOverrides, quiet_imports
 from .translate_command import translate
 
@@ -34,7 +32,22 @@ def tell(message: str) -> None:
         typer.echo(message, err=True)
 
 
-class OneLineErrors(TyperGroup):
+class Panels(TyperGroup):
+    """Commands whose overview lists them below the titles of their panels."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the titles and, below each, its commands with the first sentence of their help."""
+        panels: dict[str, list[Any]] = {}
+        for command in sorted(self.commands.values(), key=lambda one: isinstance(one, TyperGroup)):  # groups last
+            panels.setdefault(command.rich_help_panel, []).append(command)
+        width = max(map(len, self.commands))
+        for title, commands in panels.items():
+            with formatter.section(title):
+                limit = formatter.width - width - 6
+                formatter.write_dl([(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in commands])
+
+
+class OneLineErrors(Panels):
     """Turns what the user can mend into one line on stderr; anything else is a bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -54,54 +67,47 @@ class OneLineErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
+def with_dashes(name: str) -> str:
+    """Spell an option or a command with dashes: `--num_beams` is `--num-beams`."""
+    return name.replace("_", "-")
+
+
 app = typer.Typer(
     cls=OneLineErrors,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # rich joins the lines of examples, and reads [demo] as markup
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": with_dashes},
 )
 
 
 @app.callback(invoke_without_command=True)
 def settings(show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Very deep translation models: train, translate, score, compare, fold, export, publish."""
+    """Very deep translation models: train, translate, score, compare, export, publish."""
     if show_version:
         print(version("admin_nmt"))
         raise typer.Exit()
     quiet_imports()
 
 
-ON_RECIPES: list[Callable[..., None]] = [
-    run_commands.train,
-    run_commands.prepare,
-    run_commands.memory,
-    run_commands.experiment,
-]
-OTHERS: list[Callable[..., None]] = [
-    run_commands.recipe,
-    translate,
-    decoding_commands.score,
-    decoding_commands.evaluate,
-    decoding_commands.synthesize,
-    demo,
-    report_commands.compare,
-    report_commands.plot,
-    report_commands.analyse_depth,
-    model_commands.info,
-    model_commands.profile,
-    model_commands.fold,
-    model_commands.export,
-    model_commands.average,
-    model_commands.convert_fairseq,
-    model_commands.card,
-    model_commands.publish,
-]
-for command in ON_RECIPES:
-    app.command(cls=WithOverrides)(command)
-for command in OTHERS:
-    app.command()(command)
-app.add_typer(benchmark, name="benchmark")
+USE, DATA, RESEARCH = "Train and use a model", "Data and recipes", "Research"
+
+app.command(cls=WithOverrides, rich_help_panel=USE)(run_commands.train)
+app.command(rich_help_panel=USE)(translate)
+app.command(rich_help_panel=USE)(decoding_commands.evaluate)
+app.command(rich_help_panel=USE)(decoding_commands.score)
+app.command(rich_help_panel=USE)(decoding_commands.demo)
+app.command(rich_help_panel=USE)(model_commands.publish)
+app.command(rich_help_panel=DATA)(run_commands.recipe)
+app.command(cls=WithOverrides, rich_help_panel=DATA)(run_commands.prepare)
+app.command(cls=WithOverrides, rich_help_panel=DATA)(run_commands.memory)
+app.command(rich_help_panel=DATA)(decoding_commands.synthesize)
+app.command(cls=WithOverrides, rich_help_panel=RESEARCH)(run_commands.experiment)
+app.command(rich_help_panel=RESEARCH)(report_commands.compare)
+app.command(rich_help_panel=RESEARCH)(report_commands.plot)
+app.add_typer(model_commands.group, name="model", rich_help_panel=USE)
+app.add_typer(report_commands.analyse, name="analyse", rich_help_panel=RESEARCH)
+app.add_typer(benchmark, name="benchmark", rich_help_panel=RESEARCH)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Commands that use a model besides translate: score, evaluate, synthesize."""
+"""Commands that use a model besides translate: score, evaluate, synthesize, demo."""
 
 import math
 from pathlib import Path
@@ -9,12 +9,12 @@ import typer
 from ..decoding.options import Engine, Sampling, SearchOptions
 from .options import (
     Backend,
+    BatchTokens,
     Chunk,
     ComputeType,
     Device,
     Dtype,
     LengthPenalty,
-    MaxTokens,
     Model,
     NumBeams,
     OnCluster,
@@ -43,7 +43,7 @@ def score(
     summary: Annotated[
         Path | None, typer.Option(callback=check_output, help="JSON file for the perplexity of all pairs.")
     ] = None,
-    max_tokens: MaxTokens = 4096,
+    batch_tokens: BatchTokens = 4096,
     device: Device = None,
 ) -> None:
     """Log-probabilities of given translations.
@@ -65,7 +65,7 @@ def score(
     pairs = load_parallel(source, target)
     translator = Translator.from_pretrained(model, device=device, dtype="float32")
     sides = encode_pairs(pairs, translator.tokenizer, translator.target_tokenizer)
-    scores = score_pairs(translator.model, *sides, max_tokens=max_tokens, progress=True)
+    scores = score_pairs(translator.model, *sides, max_tokens=batch_tokens, progress=True)
     if tokens:
         names = map(translator.target_tokenizer.convert_ids_to_tokens, sides[1])
         rows = ({"log_prob": sum(s), "tokens": n, "token_log_probs": s} for n, s in zip(names, scores, strict=True))
@@ -96,7 +96,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option(callback=check_output, help="File for the translations.")] = None,
     num_beams: OwnNumBeams = None,
     length_penalty: LengthPenalty = None,
-    max_tokens: MaxTokens = 4096,
+    batch_tokens: BatchTokens = 4096,
     dtype: Annotated[
         Literal["float32", "bfloat16"],
         typer.Option(help="Of torch's products on a CPU; float32 gives the same numbers on every machine."),
@@ -130,7 +130,7 @@ def evaluate(
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
     search = SearchOptions(
-        num_beams=num_beams or beam_size(folder), length_penalty=length_penalty, batch_tokens=max_tokens
+        num_beams=num_beams or beam_size(folder), length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     translator = Translator.from_pretrained(folder, device=device, dtype=dtype, options=search)
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
@@ -163,7 +163,7 @@ def synthesize(
         float, typer.Option(callback=check_finite, help="Drop pairs of more unequal numbers of words; 0 for none.")
     ] = 1.5,
     chunk: Chunk = 2000,
-    max_tokens: MaxTokens = 4096,
+    batch_tokens: BatchTokens = 4096,
     backend: Backend = "torch",
     compute_type: ComputeType = None,
     dtype: Dtype = None,
@@ -196,7 +196,7 @@ def synthesize(
         num_beams=num_beams,
         length_penalty=length_penalty,
         sampling=Sampling(seed, top_k, temperature) if method == "sampling" else None,
-        batch_tokens=max_tokens,
+        batch_tokens=batch_tokens,
     )
     engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
@@ -206,3 +206,47 @@ def synthesize(
     )
     if counts:  # the first process has them
         print(f"{format_counts(counts)}\n{output}", flush=True)
+
+
+def demo(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Folders or Hub repositories; several stand side by side.", show_default=False
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, without a password.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="By default the first free one from 7860 on.")
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Translate in the browser.
+
+    A page with the translation, the best alternatives with their scores, the attention as a heat map, and time. Nothing
+    leaves this machine. Needs Gradio: pip install "admin_nmt[demo]". Ctrl-C stops it.
+
+    \b
+    admin-nmt demo runs/phrasebook/standard
+    admin-nmt demo runs/admin/standard runs/pre_ln/standard --port 8000
+    """
+    try:
+        from ..demo.page import build_page, serve
+    except ModuleNotFoundError as error:
+        if error.name != "gradio":
+            raise
+        raise ImportError('the page needs Gradio: pip install "admin_nmt[demo]"') from error
+    from threading import Event
+
+    from ..demo.session import ServedModel
+
+    check_device(device)
+    quiet()
+    page = build_page([ServedModel(model, device) for model in models])
+    say(f"{serve(page, host, port)} shows the page; Ctrl-C stops it")
+    try:
+        Event().wait()
+    except KeyboardInterrupt:
+        page.close(verbose=False)

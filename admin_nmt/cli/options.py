@@ -21,7 +21,7 @@ from ..metrics.languages import language_code
 from ..system.files import json_text, whole_file
 
 SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
-OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)})(\.\w+)*(=.*)?", re.DOTALL)
+OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)}|output-dir)(\.[\w-]+)*(=.*)?", re.DOTALL)
 
 
 LANGUAGE = re.compile(r"[\w-]+")
@@ -41,6 +41,7 @@ class WithOverrides(TyperCommand):
                 rest.append(text)
                 continue
             name, equals, value = text.partition("=")
+            name = f"--{name[2:].replace('-', '_')}"
             if not equals and (value := next(given, "--")).startswith("--"):
                 raise typer.BadParameter("needs a value", ctx=ctx, param_hint=f"'{name}'")
             if name == "--languages" and not equals and LANGUAGE.fullmatch(value):
@@ -122,7 +123,7 @@ def check_device(name: str | None) -> None:
 
 
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
-New = Annotated[Path, typer.Argument(help="Folder to write; must not exist, or be empty.", show_default=False)]
+NewFolder = Annotated[Path, typer.Option(help="Folder to write; must not exist, or be empty.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]
 RecipeOrNone = Annotated[
     str | None,
@@ -149,7 +150,7 @@ LengthPenalty = Annotated[
         callback=check_finite, help="Scores are divided by length to this power; by default what the model has."
     ),
 ]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Positions of a batch, padding included: lower saves memory.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Batch size in source tokens, padding included.")]
 Chunk = Annotated[int, typer.Option(min=1, help="Lines that are sorted, translated and saved together.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default a GPU if there is one.")]
 Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What runs the model.")]

@@ -1,11 +1,11 @@
-"""Commands that compare and draw: compare, plot, analyse-depth."""
+"""Commands that compare and draw: compare, plot, and the group `analyse`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import check_finite, quiet
+from .options import Source, Target, check_finite, quiet
 
 DepthPart = Literal["steps", "gradients"]
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
@@ -112,91 +112,85 @@ def plot(
     draw_speed(inputs or [], output, (lambda: measure_speed(SpeedTest())) if measure else None)
 
 
-WITH_PROBE = ("probe", "source", "target", "sentences", "output")  # parameters of analyse_depth
+analyse = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Analyse how deep models learn.")
 
 
-def _given(ctx: typer.Context) -> dict[str, str]:
-    """The parameters that stand on the command line, each with the name of its option."""
-    origins = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    given = [name for name, origin in origins.items() if origin is not None and origin.name == "COMMANDLINE"]
-    return {name: f"--{name.replace('_', '-')}" for name in given}
-
-
-def analyse_depth(
-    ctx: typer.Context,
-    output: Annotated[Path, typer.Option(help="Folder of the plots, the numbers and their table, table.md.")],
+@analyse.command()
+def depth(
+    output: Annotated[Path, typer.Option(help="Folder for the plots, the numbers and their table, table.md.")],
     variant: Annotated[
-        list[str] | None,
-        typer.Option(help="One to analyse, by default all; admin:RULE takes ω from that rule; several by repeating."),
+        list[str] | None, typer.Option(help="Variant, or admin:RULE for ω by that rule; repeatable; default: all.")
     ] = None,
     depth: Annotated[
-        list[int] | None, typer.Option(min=1, help="Encoder layers; several by repeating; default 2 6 12 18 36 60.")
+        list[int] | None, typer.Option(min=1, help="Encoder layers; repeatable; default: 2 6 12 18 36 60.")
     ] = None,
-    decoder_layers: Annotated[int, typer.Option(min=1, help="Decoder layers, at every depth of the encoder.")] = 6,
-    shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers of the pictures of single sublayers.")] = 18,
-    d_model: Annotated[int, typer.Option(min=1, help="Width; feed-forward twice that, 4 heads.")] = 128,
-    sentences: Annotated[
-        int | None, typer.Option(min=1, help="Pairs of the batch, 24 random tokens a side; default 16.")
-    ] = None,
+    decoder_layers: Annotated[int, typer.Option(min=1, help="Decoder layers, at every encoder depth.")] = 6,
+    shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers in the plots of single sublayers.")] = 18,
+    d_model: Annotated[int, typer.Option(min=1, help="Model width; feed-forward twice that, 4 heads.")] = 128,
+    sentences: Annotated[int, typer.Option(min=1, help="Batch size, in pairs of 24 random tokens a side.")] = 16,
     scale: Annotated[
-        float, typer.Option(callback=check_finite, help="Random step, in standard deviations of each matrix.")
+        float, typer.Option(callback=check_finite, help="Random perturbation, in standard deviations of each matrix.")
     ] = 1e-2,
-    learning_rate: Annotated[float, typer.Option(callback=check_finite, help="Size of Adam's first step.")] = 1e-5,
+    learning_rate: Annotated[
+        float, typer.Option(callback=check_finite, help="Learning rate of Adam's first update.")
+    ] = 1e-5,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Of weights, batch and step; several by repeating; default 1 2 3.")
+        list[int] | None, typer.Option(help="Random seed of weights, batch and update; repeatable; default: 1 2 3.")
     ] = None,
     part: Annotated[DepthPart | None, typer.Option(help="Do this part alone.", show_default=False)] = None,
     updates: Annotated[
-        int, typer.Option(min=0, help="Of training, after which gradients are measured again; 0: only before it.")
+        int, typer.Option(min=0, help="Training updates after which gradients are measured again; 0 for none.")
     ] = 0,
-    probe: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a trained model: probe its states instead; repeatable.")
-    ] = None,
-    source: Annotated[str | None, typer.Option(help="With --probe: source sentences.")] = None,
-    target: Annotated[str | None, typer.Option(help="With --probe: their translations.")] = None,
 ) -> None:
     """Show why post-LN fails when it is deep.
 
     And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
     the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
-    encoder's output moves when the weights take a small random step, or Adam's first step (Liu et al. 2020, section 4).
-    No training, no data; minutes on one core. The second part, gradients, reads sentences of the built-in phrasebook:
-    the norm of the loss's gradient at every sublayer, of the smallest, the shown and the largest depth (Wang et al.
-    2019, equations 5 and 6), with --updates once more after so much training on the phrasebook.
-
-    With --probe it looks into trained models instead: how well a linear classifier reads the token at a position, the
-    one before and the one after from the states of each layer, on held-out sentences, beside a model of new weights. It
-    takes the first --sentences pairs, by default 2,500, and scores every fifth.
+    encoder's output moves under a small random perturbation of the weights, or under Adam's first update (Liu et al.
+    2020, section 4). No training, no data; minutes on one core. The second part, gradients, reads sentences of the
+    built-in phrasebook: the norm of the loss's gradient at every sublayer, of the smallest, the shown and the largest
+    depth (Wang et al. 2019, equations 5 and 6), with --updates once more after so much training on the phrasebook.
 
     \b
-    admin-nmt analyse-depth --output model_cards/depth-analysis
-    admin-nmt analyse-depth --variant post_ln --variant admin --depth 6 --depth 24 --d-model 256 --output out
-    admin-nmt analyse-depth --variant admin --variant admin:log_n --variant admin:n --output out
-    admin-nmt analyse-depth --part gradients --depth 6 --depth 60 --updates 100 --seed 1 --output out
-    admin-nmt analyse-depth --probe runs/a/final --source train.en --target train.de --output out
+    admin-nmt analyse depth --output model_cards/depth-analysis
+    admin-nmt analyse depth --variant post_ln --variant admin --depth 6 --depth 24 --d-model 256 --output out
+    admin-nmt analyse depth --variant admin --variant admin:log_n --variant admin:n --output out
+    admin-nmt analyse depth --part gradients --depth 6 --depth 60 --updates 100 --seed 1 --output out
     """
-    if probe:
-        if others := [option for name, option in _given(ctx).items() if name not in WITH_PROBE]:
-            raise typer.BadParameter(f"--probe looks into trained models as they are; leave out {', '.join(others)}")
-        if source is None:
-            raise typer.BadParameter("--probe needs --source, and --target unless that holds pairs")
-        from ..data.parallel_text import load_parallel
-        from ..experiments.depth.probes import write_probe_report
-        from ..hub.model_folder import local_folder
-
-        quiet()
-        folders = [local_folder(folder, trained=True) for folder in probe]
-        print(write_probe_report(folders, load_parallel(source, target), sentences or 2500, output))
-        return
-
-    if source is not None or target is not None:
-        raise typer.BadParameter("--source and --target are text for --probe; name a model with it, or leave them out")
-
     from ..experiments.depth.depth_report import DepthStudy, write_depth_report
 
     sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
-    steps: dict[str, Any] = {"sentences": sentences or 16, "scale": scale, "learning_rate": learning_rate}
+    steps: dict[str, Any] = {"sentences": sentences, "scale": scale, "learning_rate": learning_rate}
     lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed, "parts": [part] if part else None}
     quiet()
     study = DepthStudy(updates=updates, **sizes, **steps, **{name: values for name, values in lists.items() if values})
     print(write_depth_report(study, output))
+
+
+@analyse.command()
+def probe(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL", help="Folders of trained models.", show_default=False)
+    ],
+    source: Source,
+    output: Annotated[Path, typer.Option(help="Folder for the plot, the numbers and their table.")],
+    target: Target = None,
+    sentences: Annotated[
+        int, typer.Option(min=5, help="Number of pairs, from the first on; every fifth is held out.")
+    ] = 2500,
+) -> None:
+    """Probe which tokens the states of each layer hold.
+
+    A linear classifier reads the token at a position, the one before and the one after from the states of each layer,
+    on held-out sentences, beside a model of new weights.
+
+    \b
+    admin-nmt analyse probe runs/a/final runs/b/final --source train.en --target train.de --output out
+    """
+    from ..data.parallel_text import load_parallel
+    from ..experiments.depth.probes import write_probe_report
+    from ..hub.model_folder import local_folder
+
+    quiet()
+    folders = [local_folder(model, trained=True) for model in models]
+    print(write_probe_report(folders, load_parallel(source, target), sentences, output))

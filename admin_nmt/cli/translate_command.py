@@ -17,11 +17,11 @@ import typer
 from ..decoding.options import Engine, Sampling, SearchOptions
 from .options import (
     Backend,
+    BatchTokens,
     Chunk,
     ComputeType,
     Dtype,
     LengthPenalty,
-    MaxTokens,
     OwnNumBeams,
     check_device,
     check_finite,
@@ -130,7 +130,7 @@ def translate(
     top_k: TopK = None,
     temperature: Temperature = None,
     seed: Seed = None,
-    max_tokens: MaxTokens = 4096,
+    batch_tokens: BatchTokens = 4096,
     chunk: Chunk = 2000,
     latency: Latency = 0.1,
     backend: Backend = "torch",
@@ -187,7 +187,7 @@ def translate(
         nbest=nbest,
         forbidden=tuple(forbid or ()),
         sampling=drawn,
-        batch_tokens=max_tokens,
+        batch_tokens=batch_tokens,
     )
     language = _language(folders[0], source_language) if split_sentences else None
     lines, is_live = _source(text, input)

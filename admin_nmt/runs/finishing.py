@@ -110,7 +110,7 @@ def export(folder: Path, target: Path) -> dict[str, Any]:
 
 def write_cards(run: Path, results: dict[str, Any]) -> None:
     """Write the cards of the run's models from what its results.json will hold, or say which fact they lack."""
-    read_back = json.loads(json.dumps(results))  # as `admin-nmt card` will read it
+    read_back = json.loads(json.dumps(results))  # as `admin-nmt model card` will read it
     try:
         for folder in (run / "standard", run / "final"):
             if folder.is_dir():

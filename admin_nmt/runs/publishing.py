@@ -67,7 +67,7 @@ def check_card(run: Path, folder: Path, repo_id: str | None = None) -> None:
         ValueError: the card or a picture is absent, a fact is missing, or the card differs from a fresh rendering.
     """
     fresh, where = run_card(read_facts(run), folder, repo_id), f" --repo {repo_id}" if repo_id else ""
-    again = f"render it with `admin-nmt card {shlex.quote(str(run))}{where}`"
+    again = f"render it with `admin-nmt model card {shlex.quote(str(run))}{where}`"
     for name in (CARD, *pictures(fresh)):
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is missing from the model card: {again}")

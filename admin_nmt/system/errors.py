@@ -67,7 +67,7 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if _is(error, "OutOfMemoryError"):
-        return "the GPU has too little memory for this batch; lower --max-tokens, or a recipe's training.max_tokens"
+        return "the GPU has too little memory for this batch; lower --batch-tokens, or a recipe's training.max_tokens"
     if _is(error, "StrictDataclassError") and error.__cause__:
         error = error.__cause__
     return " ".join(str(error).split())

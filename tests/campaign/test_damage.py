@@ -103,9 +103,9 @@ def test_the_cache(number, finished: Path, draw: Random, folder: Path, tally):
 COMMANDS: dict[str, list[str]] = {
     "translate": ["translate", "MODEL", "--input", "test.en", "--output", "translations"],
     "score": ["score", "MODEL", "--source", "test.en", "--target", "test.de", "--output", "scores"],
-    "info": ["info", "MODEL"],
-    "export": ["export", "MODEL", "exported"],
-    "fold": ["fold", "MODEL", "folded"],
+    "info": ["model", "info", "MODEL"],
+    "export": ["model", "export", "MODEL", "--output", "exported"],
+    "fold": ["model", "fold", "MODEL", "--output", "folded"],
 }
 CASES = [("standard", name) for name in ("translate", "score", "info")] + [("final", name) for name in COMMANDS]
 

@@ -16,8 +16,8 @@ from test_kills import COMMANDS as KILLED
 pytestmark = pytest.mark.campaign
 
 COMMANDS: dict[str, list[str]] = KILLED | {
-    "fold": ["fold", "run/final", "folded"],
-    "average": ["average", "run", "--last", "3", "averaged"],
+    "fold": ["model", "fold", "run/final", "--output", "folded"],
+    "average": ["model", "average", "run", "--last", "3", "--output", "averaged"],
     "evaluate": [
         "evaluate",
         "run/standard",

@@ -37,7 +37,7 @@ def work(folder: Path) -> Path:
 def convert(work: Path) -> None:
     """convert-fairseq refuses the checkpoint with one line, soon."""
     files = ["--dicts", "dict.txt", "--bpe-codes", "codes"]
-    command = ["convert-fairseq", "checkpoint.pt", "out", *files]
+    command = ["model", "convert-fairseq", "checkpoint.pt", "--output", "out", *files]
     assert_told(run(*command, folder=work, setup=limit_memory, stdin=work / "yes", patience=SECONDS), "checkpoint.pt")
     assert not (work / "out").exists()
 
@@ -67,11 +67,11 @@ COMMANDS: dict[str, list[str]] = {
     "evaluate": ["evaluate", "model", *FILES, "--language", "de"],
     "synthesize": ["synthesize", "model", "--input", "test.en", "--generates", "target", "--output", "out.tsv"],
     "ctranslate2": ["translate", "model", "--backend", "ctranslate2"],
-    "info": ["info", "model"],
-    "export": ["export", "model", "out"],
-    "fold": ["fold", "model", "out"],
-    "profile": ["profile", "model", *FILES],
-    "average": ["average", "model", "out"],
+    "info": ["model", "info", "model"],
+    "export": ["model", "export", "model", "--output", "out"],
+    "fold": ["model", "fold", "model", "--output", "out"],
+    "profile": ["model", "profile", "model", *FILES],
+    "average": ["model", "average", "model", "--output", "out"],
     "train from it": ["train", "from-it.yaml"],
     "train with its tokenizer": ["train", "with-its-tokenizer.yaml"],
 }

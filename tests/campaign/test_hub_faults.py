@@ -42,7 +42,7 @@ def publishable(finished: Path) -> Path:
     """A finished run whose cards name the repository."""
     folder = finished.with_name("publishable")
     shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("cache", "checkpoint-*"))
-    assert_done(run("card", "run", "--repo", REPO, folder=folder))
+    assert_done(run("model", "card", "run", "--repo", REPO, folder=folder))
     return folder
 
 

@@ -33,7 +33,7 @@ COMMANDS: dict[str, list[str]] = {
     "prepare": ["prepare", "recipe.yaml", "--num-proc", "2"],
     "translate": ["translate", *MODEL, "--input", "train.en", "--chunk", "20", "--output", "out.de"],
     "synthesize": ["synthesize", "run/standard", "--input", "train.de", *SYNTHETIC],
-    "export": ["export", "run/final", "exported"],
+    "export": ["model", "export", "run/final", "--output", "exported"],
 }
 COUNTS = {"train": 60, "prepare": 40, "translate": 30, "synthesize": 30, "export": 30}
 DONE_ALREADY = "holds a finished run", "exists already"  # it was killed after its last write

@@ -16,10 +16,10 @@ import pytest
 import torch
 import typer
 from safetensors import SafetensorError
-from toy import random_texts, toy_tokenizer
+from toy import error, invoke, random_texts, toy_tokenizer
 from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app, tell
@@ -40,35 +40,10 @@ from admin_nmt.weights.exporting import ExportError, FoldingError, standard_mode
 from admin_nmt.weights.folding import fold_omega
 
 
-def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
-    """Run a command; a bug raises."""
-    result = CliRunner().invoke(app, list(map(str, arguments)), input=stdin, catch_exceptions=False)
-    assert result.exit_code == code, result.stderr
-    return result
-
-
-def error(*arguments: object) -> str:
-    """The one line on stderr of a command that fails."""
-    result = invoke(*arguments, code=1)
-    assert result.stdout == ""
-    message = result.stderr.rsplit("\r")[-1]
-    assert message.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    return message
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
-
-
 @pytest.fixture
-def model(tmp_path, tiny_model, tokenizer) -> Path:
+def model(model_folder) -> Path:
     """The folder of an unfolded ADMIN model."""
-    folder = tmp_path / "model"
-    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
-    save_tokenizers(folder, tokenizer)
-    return folder
+    return model_folder
 
 
 @pytest.fixture
@@ -83,71 +58,56 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-def test_help_names_every_command_with_examples():
-    overview = invoke("--help").stdout.split("Commands:")[1]
-    assert "..." not in overview  # every short help is whole
-    for command in [line.split()[0] for line in overview.strip().splitlines()]:
-        assert f"\n  admin-nmt {command} " in invoke(command, "--help").stdout, command
-    assert "\n  admin-nmt benchmark\n" in invoke("benchmark", "--help").stdout
-    for command in ("training", "decoding", "loss", "start", "data", "growth", "translation", "planning", "gpu"):
-        assert f"admin-nmt benchmark {command}" in invoke("benchmark", command, "--help").stdout
-    for command in ("translate", "score", "evaluate", "profile", "fold", "export", "average", "card", "info"):
-        assert f"admin-nmt {command} runs/phrasebook" in invoke(command, "--help").stdout
+def every_command() -> dict[str, typer.core.TyperCommand]:
+    """The commands, also those of the groups, by what stands on the command line."""
+    found = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        if name == "benchmark":
+            continue
+        found |= {f"{name} {inner}": one for inner, one in getattr(command, "commands", {}).items()} or {name: command}
+    return found
 
 
-def test_wrong_usage_is_2():
-    assert "No such option" in invoke("translate", "model", "--nonsense", code=2).stderr
-    assert "not both" in invoke("translate", "model", "--text", "a", "--input", "b", code=2).stderr
-    assert "no device 'abc'" in invoke("translate", "model", "--device", "abc", code=2).stderr
+def test_the_overview_fits_on_one_screen_and_every_command_has_examples():
+    overview = invoke("--help").stdout
+    assert "..." not in overview.split("\n\n", 2)[2]  # every short help is whole
+    assert len(typer.main.get_command(app).commands) <= 18
+    for name in every_command():
+        assert f"\n  admin-nmt {name} " in invoke(*name.split(), "--help").stdout, name
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ("train", "give a RECIPE, or text of your own: --source train.en --target train.de"),
-        ("train --target a.de", "--target and held-out files go with --source"),
-        (
-            "train --source a.en --source b.en --target a.de",
-            "--source names 2 files and --target 1; give pairs of files",
-        ),
-        ("train --source a.tsv --valid-target v.de", "'--valid-target': goes with --valid-source"),
-        (
-            "train phrasebook --test-source t.tsv",
-            "--target and held-out files go with --source; a RECIPE names its own",
-        ),
-        ("train phrasebook --languages en", "Invalid value for '--languages': needs two codes, source and target"),
-        ("train x.yaml --max_steps 3", "No such option: --max_steps"),
-        ("train x.yaml --output-dir runs/x", "No such option: --output-dir"),
-        ("train x.yaml --trainin.max_steps 3", "No such option: --trainin.max_steps"),
-        ("train x.yaml --training.max_steps", "Invalid value for '--training.max_steps': needs a value"),
-        ("train x.yaml --training.max_steps --output_dir x", "Invalid value for '--training.max_steps': needs a value"),
-        ("train x.yaml y.yaml", "unexpected extra argument"),
-        ("prepare x.yaml --num-proc many", "should be a valid integer"),
-        ("prepare x.yaml --num-proc 0", "should be greater than or equal to 1"),
-        ("experiment x.yaml --jobs 0", "should be greater than or equal to 1"),
-        ("memory", "give recipes, or --verify"),
-        ("memory x.yaml --verify", "give recipes, or --verify"),
-        ("recipe", "give a name, --list or --options"),
-        ("plot nonsense x --output x.png", "'nonsense' is not one of"),
-        ("plot curves x", "Missing option '--output'"),
-        ("publish runs/x", "Missing option '--repo'"),
-        ("synthesize model --input a --generates source --output out.txt", "give a name that ends in .tsv"),
-        (
-            "synthesize model --input a --generates source --output out.tsv --chunk 0",
-            "should be greater than or equal to 1",
-        ),
-        (
-            "analyse-depth --output out --probe runs/a --source a --target b --depth 6 --variant admin",
-            "--probe looks into trained models as they are; leave out --depth, --variant",
-        ),
-        ("analyse-depth --output out --source a", "--source and --target are text for --probe"),
-        ("benchmark translation", "Missing option '--data'"),
-        ("benchmark gpu --data nowhere", "nowhere is no folder; give that of train.en.gz"),
-        ("nonsense", "No such command 'nonsense'"),
+        ("translate model --nonsense", "--nonsense"),
+        ("translate model --text a --input b", "--input"),
+        ("translate model --device abc", "'abc'"),
+        ("train", "RECIPE"),
+        ("train --target a.de", "--source"),
+        ("train --source a.en --source b.en --target a.de", "--target"),
+        ("train --source a.tsv --valid-target v.de", "--valid-source"),
+        ("train phrasebook --test-source t.tsv", "RECIPE"),
+        ("train phrasebook --languages en", "--languages"),
+        ("train x.yaml --max_steps 3", "--max-steps"),
+        ("train x.yaml --training.max_steps", "--training.max_steps"),
+        ("train x.yaml --training.max_steps --output_dir x", "--training.max_steps"),
+        ("memory", "--verify"),
+        ("memory x.yaml --verify", "--verify"),
+        ("recipe", "--list"),
+        ("synthesize model --input a --generates source --output out.txt", ".tsv"),
+        ("model export m --output x --quantization int8", "--ctranslate2"),
+        ("model average a b --last 2 --output x", "--last"),
+        ("model convert-fairseq a --output x --dicts a --bpe-codes b --moses-source en", "--moses-target"),
     ],
 )
-def test_wrong_usage_is_told(arguments, message):
-    assert message in " ".join(invoke(*arguments.split(), code=2).stderr.split())
+def test_wrong_usage_is_refused_by_name(arguments, named):
+    assert named in error(*arguments.split(), code=2)
+
+
+def test_dashes_and_underscores_are_alike():
+    for name in ("--num-beams", "--num_beams"):
+        assert "'--num-beams'" in error("translate", "model", name, 0, code=2)
+    assert invoke("model", "convert_fairseq", "--help").stdout == invoke("model", "convert-fairseq", "--help").stdout
 
 
 def test_fields_of_a_recipe_are_options():
@@ -159,10 +119,10 @@ def test_fields_of_a_recipe_are_options():
     def command(ctx: typer.Context, recipe: str):
         seen.extend([recipe, *ctx.meta["overrides"]])
 
-    line = ["--training.max_steps", "-1", "x.yaml", "--output_dir=runs/x", "--data", "{builtin: phrasebook}"]
+    line = ["--training.max-steps", "-1", "x.yaml", "--output_dir=runs/x-y", "--data", "{builtin: phrasebook}"]
     line += ["--languages", "[fr, de]", "--languages", "en", "no"]
     assert CliRunner().invoke(small, line, catch_exceptions=False).exit_code == 0
-    given = ["--training.max_steps", "-1", "--output_dir", "runs/x", "--data", "{builtin: phrasebook}"]
+    given = ["--training.max_steps", "-1", "--output_dir", "runs/x-y", "--data", "{builtin: phrasebook}"]
     given += ["--languages", "[fr, de]", "--languages", '["en", "no"]']
     assert seen == ["x.yaml", *given]
 
@@ -175,24 +135,23 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 commands = ["--help", "train --help", "translate", "translate m --nonsense", "translate m --num-beams 0"]
 commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory"]
-commands += ["benchmark parts --nonsense", "train --source no.en --target no.de", "train --source no.tsv x.yaml"]
+commands += ["train --source no.en --target no.de", "train --source no.tsv x.yaml"]
 print(*(CliRunner().invoke(app, command.split()).exit_code for command in commands))
 print(*sys.modules)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     codes, loaded = map(str.split, result.stdout.splitlines())
-    assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 2 1 1"
+    assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 1 1"
     heavy = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "numpy", "yaml"}
     assert not heavy & set(loaded)
 
 
-def test_an_interrupt_tells_what_the_same_command_does(monkeypatch, tmp_path):
+def test_an_interrupt_is_one_line_and_130(monkeypatch, tmp_path):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("admin_nmt.hub.model_info.model_info", interrupted)
-    told = invoke("info", tmp_path, code=130).stderr
-    assert told == "interrupted; the same command starts again, a training from its last checkpoint\n"
+    assert "interrupted" in error("model", "info", tmp_path, code=130)
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):
@@ -204,19 +163,18 @@ def test_outputs_are_checked_before_any_work(tmp_path):
         ["score", "no-model", *sides],
         ["evaluate", "no-model", *sides, "--language", "de"],
     ):
-        for output, message in ((tmp_path, "no ordinary file"), ("/dev/null", "no ordinary"), ("no/out", "no folder")):
-            assert message in " ".join(invoke(*command, "--output", output, code=2).stderr.split())
+        for output in (tmp_path, "/dev/null", "no/out"):
+            assert str(output) in error(*command, "--output", output, code=2)
     same = ["--input", tmp_path / "in", "--output", tmp_path / "in"]
-    assert "name another one" in invoke("translate", "no-model", *same, code=2).stderr
-    named = invoke("evaluate", "no-model", *sides, "--language", "german", code=2)
-    assert "'german': is no known code; did you mean de?" in " ".join(named.stderr.split())
+    assert "--output" in error("translate", "no-model", *same, code=2)
+    assert "'german'" in error("evaluate", "no-model", *sides, "--language", "german", code=2)
 
 
 def test_translate_keeps_lines(model, tmp_path):
     first, second = random_texts(2)
     source = [first, "", "   ", second, first]
     expected = Translator.from_pretrained(model, num_beams=2, batch_tokens=9).translate(source)
-    options = ["--num-beams", 2, "--max-tokens", 9, "--chunk", 2]
+    options = ["--num-beams", 2, "--batch-tokens", 9, "--chunk", 2]
     result = invoke("translate", model, *options, stdin="\n".join(source))
     assert result.stdout == "".join(f"{line}\n" for line in expected)
     (tmp_path / "in").write_text("\n".join(source))
@@ -239,8 +197,8 @@ def test_translate_goes_on_and_refuses_other_options(model, tmp_path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translate", interrupted)
-        assert "interrupted" in invoke(*command, tmp_path / "out", code=130).stderr
-    assert "made with num_beams 2, not 1" in error(*command, tmp_path / "out", "--num-beams", 1)
+        invoke(*command, tmp_path / "out", code=130)
+    assert "num_beams" in error(*command, tmp_path / "out", "--num-beams", 1)
     weights = model / "model.safetensors"
     kept = weights.read_bytes()
     AdminForConditionalGeneration(AdminForConditionalGeneration.from_pretrained(model).config).save_pretrained(model)
@@ -254,7 +212,7 @@ def test_translate_goes_on_and_refuses_other_options(model, tmp_path, monkeypatc
 def test_a_bad_line_leaves_nothing_behind(model, tmp_path):
     (tmp_path / "in").write_bytes(b"fine\n\xff\n")
     message = error("translate", model, "--input", tmp_path / "in", "--output", tmp_path / "out")
-    assert "in: line 2 is not valid UTF-8" in message
+    assert "in: line 2" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "model"]
     assert "absent" in error("translate", model, "--input", tmp_path / "absent")
 
@@ -263,7 +221,7 @@ def test_score(model, files, tmp_path):
     translator = Translator.from_pretrained(model)
     sides = encode_pairs(load_parallel(files[1], files[3]), translator.tokenizer, translator.target_tokenizer)
     expected = score_pairs(translator.model, *sides)
-    result = invoke("score", model, *files, "--max-tokens", 40, "--summary", tmp_path / "summary.json")
+    result = invoke("score", model, *files, "--batch-tokens", 40, "--summary", tmp_path / "summary.json")
     rows = [line.split("\t") for line in result.stdout.splitlines()]
     assert [float(row[0]) for row in rows] == pytest.approx([sum(row) for row in expected], abs=1e-3)
     assert [int(row[1]) for row in rows] == [len(target) for target in sides[1]]
@@ -277,11 +235,8 @@ def test_score(model, files, tmp_path):
         assert record["tokens"] == translator.tokenizer.convert_ids_to_tokens(ids)
         assert record["token_log_probs"] == pytest.approx(row, abs=1e-4)
         assert record["log_prob"] == pytest.approx(sum(row), abs=1e-3)
-
-
-def test_score_names_files_of_unequal_length(model, files, tmp_path):
     (tmp_path / "target").write_text("one\n")
-    assert "has 7 lines and" in error("score", model, *files)
+    assert "target" in error("score", model, *files)
 
 
 def test_evaluate(model, files, tmp_path):
@@ -314,12 +269,11 @@ def test_memory_prints_a_table_and_nothing_but_its_note_beside_it():
     result = invoke("memory", "phrasebook", "multi30k-en-de-4-4")
     table = result.stdout.splitlines()
     assert [line.split("|")[1].strip() for line in table] == ["recipe", "---", "phrasebook", "multi30k-en-de-4-4"]
-    assert result.stderr.startswith("Predicted, not measured") and result.stderr.count("\n") == 1
+    assert result.stderr.count("\n") == 1
 
 
 def test_evaluate_knows_the_language_of_a_model_that_tells_it(model, files, tmp_path):
-    told = invoke("evaluate", model, *files, code=1).stderr
-    assert told == f"error: {model}: does not tell its target language; add --language, such as de\n"
+    assert "--language" in error("evaluate", model, *files)
     named = shutil.copytree(model, tmp_path / "named")
     (named / "README.md").write_text("---\nlanguage: [en, de]\ntags: [admin_nmt]\n---\n")
     options = ["--num-beams", 1]
@@ -331,11 +285,9 @@ def test_evaluate_takes_further_references(model, files, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     other.write_text("".join(f"{line} x\n" for line in lines(Path(files[3]))))
     one.write_text("one\n")
-    assert f"error: {one}: has 1 references for 7 sentences" in error(
-        "evaluate", model, *files, "--language", "de", "--more-references", other, "--more-references", one
-    )
-    options = ("--language", "de", "--num-beams", 1, "--more-references", other, "--output", tmp_path / "out")
-    result = json.loads(invoke("evaluate", model, *files, *options).stdout)
+    options = ["--language", "de", "--num-beams", 1, "--more-references", other]
+    assert str(one) in error("evaluate", model, *files, *options, "--more-references", one)
+    result = json.loads(invoke("evaluate", model, *files, *options, "--output", tmp_path / "out").stdout)
     references = reference_rows([lines(Path(files[3])), lines(other)])
     scores = corpus_scores(lines(tmp_path / "out"), references, "de")
     assert {name: result[name] for name in scores} == pytest.approx(scores)
@@ -343,7 +295,8 @@ def test_evaluate_takes_further_references(model, files, tmp_path):
 
 
 def test_profile_measures_a_new_model(model, files, tmp_path):
-    printed = invoke("profile", model, *files, "--output", tmp_path / "fresh").stdout
+    command = ["model", "profile", model, *files]
+    printed = invoke(*command, "--output", tmp_path / "fresh").stdout
     table = dict(line.split("\t") for line in printed.splitlines())
     assert list(table) == [
         *(f"encoder {layer} {name}" for layer in range(3) for name in ("self_attn", "ffn")),
@@ -356,11 +309,10 @@ def test_profile_measures_a_new_model(model, files, tmp_path):
         omega = fresh.get_buffer(f"model.{stack}.layers.{layer}.{sublayer}_residual.omega")
         torch.testing.assert_close(omega, torch.full_like(omega, float(value)), atol=1e-6, rtol=0)
     assert float(table["encoder 0 self_attn"]) == 1.0 < float(table["encoder 2 ffn"])
-    assert invoke("profile", model, *files).stdout == printed  # the same seed, the same table
     (model / "model.safetensors").unlink()
-    assert invoke("profile", model, *files).stdout == printed  # weights are not read
-    assert invoke("profile", model, *files, "--mode", "reference").stdout != printed
-    assert invoke("profile", model, *files, "--seed", 1).stdout != printed
+    assert invoke(*command).stdout == printed  # the same seed, the same table; weights are not read
+    assert invoke(*command, "--mode", "reference").stdout != printed
+    assert invoke(*command, "--seed", 1).stdout != printed
 
 
 def test_fold_and_export_translate_the_same(model, tmp_path):
@@ -369,69 +321,64 @@ def test_fold_and_export_translate_the_same(model, tmp_path):
     usual.save(model)
     expected = invoke("translate", model, stdin=texts).stdout
     for command, kind in (("fold", "admin"), ("export", "marian")):
-        invoke(command, model, tmp_path / command)
+        invoke("model", command, model, "--output", tmp_path / command)
         assert UsualScores.load(tmp_path / command) == usual
         assert json.loads((tmp_path / command / "config.json").read_text())["model_type"] == kind
         assert invoke("translate", tmp_path / command, stdin=texts).stdout == expected
-        assert "remove it or choose another folder" in error(command, model, tmp_path / command)
+        assert str(tmp_path / command) in error("model", command, model, "--output", tmp_path / command)  # not empty
     folded = AdminForConditionalGeneration.from_pretrained(tmp_path / "fold")
     for name, tensor in fold_omega(AdminForConditionalGeneration.from_pretrained(model)).state_dict().items():
         assert torch.equal(folded.state_dict()[name], tensor)
-    assert "give the unfolded one" in error("fold", tmp_path / "export", tmp_path / "again")
+    assert "export" in error("model", "fold", tmp_path / "export", "--output", tmp_path / "again")
 
 
 def test_export_for_ctranslate2(model, tmp_path):
     pytest.importorskip("ctranslate2")
-    told = invoke("export", model, tmp_path / "int8", "--ctranslate2", "--quantization", "int8").stderr
-    assert "% of some random sentences as the stock model does" in told
+    quantized = ["--ctranslate2", "--quantization", "int8"]
+    assert "% of some random" in invoke("model", "export", model, "--output", tmp_path / "int8", *quantized).stderr
     names = {path.name for path in (tmp_path / "int8").iterdir()}
     assert {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.json"} <= names
-    alone = invoke("export", model, tmp_path / "x", "--quantization", "int8", code=2).stderr
-    assert "--quantization belongs to --ctranslate2" in alone
 
 
-def test_what_has_no_stock_class_leaves_nothing(tmp_path, tiny_model, tokenizer):
+def test_what_has_no_standard_class_leaves_nothing(tmp_path, tiny_model, tokenizer):
     tiny_model(variant="dlcl_pre_ln", vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
     save_tokenizers(tmp_path / "model", tokenizer)
     for command in ("fold", "export"):
-        assert "'dlcl_pre_ln' cannot be folded" in error(command, tmp_path / "model", tmp_path / "out")
+        assert "dlcl_pre_ln" in error("model", command, tmp_path / "model", "--output", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.fixture
 def run(tmp_path, tiny_model, tokenizer) -> Path:
     """A run with three checkpoints, the last one cut off."""
-    for step in (1, 2, 3):
-        folder = tmp_path / "run" / f"checkpoint-{step}"
+    for update in (1, 2, 3):
+        folder = tmp_path / "run" / f"checkpoint-{update}"
         tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
         save_tokenizers(folder, tokenizer)
-        if step < 3:
+        if update < 3:
             (folder / "trainer_state.json").write_text("{}")
     return tmp_path / "run"
 
 
 def test_a_run_stands_for_its_model(run, caplog):
-    """For the stock model where text is translated, for the trained one where that is needed."""
-    unfinished = (
-        f"a run that has not finished; give its training command again, or name one of its checkpoints, such as {run}"
-    )
-    assert f"{unfinished}/checkpoint-3" in error("translate", run, "--text", "ba do.")
+    """For the standard model where text is translated, for the final one where that is needed."""
+    assert f"{run}/checkpoint-3" in error("translate", run, "--text", "ba do.")  # as the run has not finished
     shutil.copytree(run / "checkpoint-1", run / "final")
-    invoke("export", run, run / "standard")
+    invoke("model", "export", run, "--output", run / "standard")
     caplog.clear()
     sentence = ["--text", "ba do.", "--num-beams", 2]
     asked = invoke("translate", run, *sentence)
-    assert caplog.messages == [f"{run}: is the folder of a run; taking its stock model, {run / 'standard'}"]
+    assert str(run / "standard") in caplog.messages[0]
     assert asked.stdout == invoke("translate", run / "standard", *sentence).stdout
-    told = invoke("info", run)
-    assert caplog.messages[1:] == [f"{run}: is the folder of a run; taking its model as trained, {run / 'final'}"]
-    assert told.stdout == invoke("info", run / "final").stdout
+    told = invoke("model", "info", run)
+    assert str(run / "final") in caplog.messages[1]
+    assert told.stdout == invoke("model", "info", run / "final").stdout
 
 
 def test_average(run, tmp_path):
     checkpoints = [run / "checkpoint-1", run / "checkpoint-2"]
-    invoke("average", *checkpoints, tmp_path / "named")
-    invoke("average", run, "--last", 2, tmp_path / "last")
+    invoke("model", "average", *checkpoints, "--output", tmp_path / "named")
+    invoke("model", "average", run, "--last", 2, "--output", tmp_path / "last")
     first, second, named, last = (
         AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
         for folder in (*checkpoints, tmp_path / "named", tmp_path / "last")
@@ -440,20 +387,18 @@ def test_average(run, tmp_path):
         torch.testing.assert_close(tensor, (first[name] + second[name]) / 2)
         assert torch.equal(tensor, last[name])
     assert invoke("translate", tmp_path / "named", "--text", "ba do.").stdout
-    assert "has 2 complete checkpoints, not 5" in error("average", run, "--last", 5, tmp_path / "more")
-    assert "name that run alone" in invoke("average", *checkpoints, tmp_path / "x", "--last", 2, code=2).stderr
+    assert "--last" in error("model", "average", run, "--last", 5, "--output", tmp_path / "more")
 
 
 def test_average_of_different_models_leaves_nothing(run, tmp_path, tiny_model, tokenizer):
     shutil.rmtree(run / "checkpoint-2")
     tiny_model(vocab_size=len(tokenizer), encoder_layers=2).save_pretrained(run / "checkpoint-2")
-    message = error("average", run / "checkpoint-2", run / "checkpoint-1", tmp_path / "out")
-    assert "average checkpoints of one run" in message
+    error("model", "average", run / "checkpoint-2", run / "checkpoint-1", "--output", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_info(model, tmp_path):
-    facts = json.loads(invoke("info", model, "--json").stdout)
+    facts = json.loads(invoke("model", "info", model, "--json").stdout)
     loaded = AdminForConditionalGeneration.from_pretrained(model)
     assert facts["parameters"] == sum(parameter.numel() for parameter in loaded.parameters())
     assert (facts["variant"], facts["encoder_layers"], facts["vocab_size"]) == ("admin", 3, len(toy_tokenizer()))
@@ -464,13 +409,12 @@ def test_info(model, tmp_path):
         expected = [block.omega.min().item(), block.omega.mean().item(), block.omega.max().item()]
         assert [low, mean, high] == pytest.approx(expected)
     assert len(facts["omega"]) == 12
-    printed = invoke("info", model).stdout
+    printed = invoke("model", "info", model).stdout
     assert "decoder 1 encoder_attn" in printed
     assert "MarianMTModel, folded" in printed
-    invoke("export", model, tmp_path / "stock")
-    stock = json.loads(invoke("info", tmp_path / "stock", "--json").stdout)
-    assert stock["parameters"] == facts["parameters"]  # ω is no parameter
-    assert stock["export"] == "is a stock marian already"
+    invoke("model", "export", model, "--output", tmp_path / "standard")
+    standard = json.loads(invoke("model", "info", tmp_path / "standard", "--json").stdout)
+    assert standard["parameters"] == facts["parameters"]  # ω is no parameter
 
 
 @pytest.mark.parametrize(
@@ -511,28 +455,11 @@ def test_convert_fairseq_passes_everything_on(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "admin_nmt.weights.fairseq_folder.convert_checkpoint", lambda checkpoint, **options: calls.append(options)
     )
-    files = ["--dicts", "a", "--dicts", "b", "--bpe-codes", "c"]
-    invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", "--moses-target", "de")
+    files = ["--dicts", "a", "--dicts", "b", "--bpe-codes", "c", "--moses-source", "en", "--moses-target", "de"]
+    invoke("model", "convert-fairseq", "x.pt", "--output", tmp_path / "out", *files)
     expected = {"dicts": [Path("a"), Path("b")], "bpe_codes": [Path("c")], "output": tmp_path / "out"}
     expected |= {"moses": {"source": "en", "target": "de"}, "lowercase": False, "length_penalty": 1.0}
     assert calls == [expected]
-    alone = invoke("convert-fairseq", "x.pt", tmp_path / "out", *files, "--moses-source", "en", code=2)
-    assert "go together" in alone.stderr
-
-
-def test_card_goes_into_both_folders(tmp_path, monkeypatch):
-    (tmp_path / "run" / "final").mkdir(parents=True)
-    written = []
-    monkeypatch.setattr(
-        "admin_nmt.runs.publishing.write_card",
-        lambda run, folder, repo: written.append(folder.name) or folder / "README.md",
-    )
-    invoke("card", tmp_path / "run")
-    (tmp_path / "run" / "standard").mkdir()
-    told = invoke("card", tmp_path / "run").stdout
-    assert written == ["final", "final", "standard"]
-    assert told == "".join(f"{tmp_path / 'run' / name / 'README.md'}\n" for name in ("final", "standard"))
-    assert "is no finished run" in error("card", tmp_path)
 
 
 def damage(folder: Path, kind: str) -> None:
@@ -552,50 +479,50 @@ def damage(folder: Path, kind: str) -> None:
     elif kind == "torn tokenizer":
         (folder / "tokenizer.json").write_text((folder / "tokenizer.json").read_text()[:-50])
     else:
-        fields = json.loads(config.read_text())
-        config.write_text(json.dumps(fields | json.loads(kind)))
+        config.write_text(json.dumps(json.loads(config.read_text()) | json.loads(kind)))
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("kind", "named"),
     [
-        ("config", "model: has no config.json"),
-        ("json", "config.json: "),
-        ("weights", "model: has a config.json but no weights"),
-        ("truncated", "model.safetensors: is damaged or cut off"),
-        ("tokenizer", "model: its tokenizer is missing"),
-        ("torn tokenizer", "model: its tokenizer is damaged"),
-        ('{"variant": "foo"}', "config.json: variant: 'foo' is not one of"),
+        ("config", "config.json"),
+        ("json", "config.json"),
+        ("weights", "weights"),
+        ("truncated", "model.safetensors"),
+        ("tokenizer", "tokenizer"),
+        ("torn tokenizer", "tokenizer"),
+        ('{"variant": "foo"}', "variant"),
         ('{"vocab_size": 777}', "777"),
         (
             '{"vocab_size": 280, "decoder_vocab_size": 280, "pad_token_id": 279, "decoder_start_token_id": 279}',
-            "vocab_size is 280, but its source",
+            "vocab_size",
         ),
-        ('{"encoder_layers": 4}', "fc1.bias is missing (18 such tensors)"),
-        ('{"encoder_layers": 2}', "is not part of the model (18 such tensors)"),
-        ('{"encoder_ffn_dim": 48}', "is of another shape (9 such tensors)"),
+        ('{"encoder_layers": 4}', "fc1.bias"),
+        ('{"encoder_layers": 2}', "fc1.bias"),
+        ('{"encoder_ffn_dim": 48}', "shape"),
     ],
 )
-def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, message):
+def test_a_bad_folder_is_one_sentence(model, tmp_path, kind, named):
     damage(model, kind)
-    for command in (["translate", model, "--output", tmp_path / "out"], ["fold", model, tmp_path / "out"]):
-        assert message in error(*command)
+    output = ["--output", tmp_path / "out"]
+    for command in (["translate", model, *output], ["model", "fold", model, *output]):
+        message = error(*command)
+        assert named in message and str(model) in message
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_neither_folder_nor_repository(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert "nobody/nothing: is no folder, and the Hub gives no model of that name" in error("info", "nobody/nothing")
+    assert "nobody/nothing" in error("model", "info", "nobody/nothing")
     monkeypatch.setattr("admin_nmt.hub.model_folder.snapshot_download", lambda *_, **__: pytest.fail("asked the Hub"))
-    for name in ("no/such/folder", "./nothing", "../nothing", "/nothing", "~/nothing", "nothing/"):
-        assert f"{name}: there is no such folder" in error("info", name)
-    assert f"{__file__}: is a file; name the folder of a model" in error("info", __file__)
+    for name in ("no/such/folder", "./nothing", "../nothing", "/nothing", "~/nothing", "nothing/", __file__):
+        assert name in error("model", "info", name)
 
 
 def test_a_bug_keeps_its_traceback(model, monkeypatch):
     monkeypatch.setattr("admin_nmt.hub.model_info.model_info", lambda folder: {}["absent"])
     with pytest.raises(KeyError):
-        invoke("info", model)
+        invoke("model", "info", model)
 
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -645,17 +572,17 @@ def test_a_closed_pipe_ends_quietly(model):
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "named"),
     [
-        (OSError(ENOSPC, "No space left on device"), "the disk is full: make room"),
-        (OSError(ENOSPC, "No space left on device", "/runs/x.bin"), "the disk of /runs/x.bin is full: make room"),
-        (SafetensorError("Error: IoError: No space left on device (os error 28)"), "the disk is full: make room"),
-        (OSError("checkpoint-2: (No space left on device); the last is checkpoint-1"), "checkpoint-2: (No space left"),
-        (FileNotFoundError(2, "No such file or directory", "/runs/y"), "/runs/y: No such file or directory"),
+        (OSError(ENOSPC, "No space left on device"), "disk is full"),
+        (OSError(ENOSPC, "No space left on device", "/runs/x.bin"), "/runs/x.bin is full"),
+        (SafetensorError("Error: IoError: No space left on device (os error 28)"), "disk is full"),
+        (OSError("checkpoint-2: (No space left on device); the last is checkpoint-1"), "checkpoint-2: "),
+        (FileNotFoundError(2, "No such file or directory", "/runs/y"), "/runs/y: "),
     ],
 )
-def test_errors_of_the_system_are_told_in_words(problem, told):
-    assert describe(problem).startswith(told)
+def test_errors_of_the_system_are_told_in_words(problem, named):
+    assert named in describe(problem)
 
 
 def test_an_error_stands_on_a_line_of_its_own_beside_a_bar(capsys):

@@ -3,39 +3,24 @@
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any
 
 import pytest
 import torch
-from toy import random_texts, toy_tokenizer
-from typer.testing import CliRunner, Result
+import typer
+from toy import error, invoke, random_texts
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.cli.app import app
-from admin_nmt.cli.benchmark_commands import benchmark
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.weights.exporting import export_standard
-
-
-def invoke(*arguments: object, stdin: str | None = None) -> Result:
-    """Run a command; a bug raises."""
-    return CliRunner().invoke(app, list(map(str, arguments)), input=stdin, catch_exceptions=False)
-
-
-def told(result: Result) -> str:
-    """What a command that fails says, on one line and without the hint at its help."""
-    assert result.exit_code in (1, 2) and result.stdout == ""
-    return " ".join(result.stderr.rsplit("\r")[-1].split())
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 @pytest.fixture
@@ -64,50 +49,37 @@ def sides(tmp_path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "code", "named"),
     [
-        ("translate {model} --text 'a\udcff'", r"'a\udcff' is not valid UTF-8"),
-        (
-            "translate {model} --text a --num-beams 301",
-            "num_beams is 301, but the vocabulary has 300 tokens; give fewer",
-        ),
-        ("card {model} --repo nonsense", "'nonsense': has no user; give user/name, as the Hub has it"),
-        ("publish {model} --repo a/b/c", "give user/name, as the Hub has it"),
-        ("train {yaml}", "bad.yaml: unknown field trainig; did you mean training?"),
-        ("memory {yaml}", "bad.yaml: unknown field trainig; did you mean training?"),
-        ("experiment {yaml}", "bad.yaml: unknown field trainig; known are "),
-        ("train phrasebook --training.learning_rate abc", "error: --training.learning_rate holds 'abc' where a number"),
-        ("prepare phrasebook --languages [en,german]", "error: --languages holds ['en', 'german']: language 'german'"),
-        (
-            "train phrasebook --training.fp16 true --training.bf16 true",
-            "error: phrasebook: training: At most one of fp16 and ",
-        ),
-        (
-            "memory phrasebook --training.fp16 true --training.bf16 true",
-            "error: phrasebook: training: At most one of fp16 and ",
-        ),
-        (
-            "memory phrasebook --training.nonsense 1",
-            "; `admin-nmt recipe --options` lists all",
-        ),
+        ("translate {model} --text 'a\udcff'", 2, "UTF-8"),
+        ("translate {model} --text a --num-beams 301", 1, "num_beams"),
+        ("model card {model} --repo nonsense", 2, "'nonsense'"),
+        ("publish {model} --repo a/b/c", 2, "a/b/c"),
+        ("train {yaml}", 1, "bad.yaml: unknown field trainig"),
+        ("memory {yaml}", 1, "bad.yaml: unknown field trainig"),
+        ("experiment {yaml}", 1, "bad.yaml: unknown field trainig"),
+        ("train phrasebook --training.learning_rate abc", 1, "--training.learning_rate"),
+        ("prepare phrasebook --languages [en,german]", 1, "--languages"),
+        ("memory phrasebook --training.fp16 true --training.bf16 true", 1, "fp16"),
+        ("memory phrasebook --training.nonsense 1", 1, "nonsense"),
     ],
 )
-def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, message):
+def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, code, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text("output_dir: x\ntrainig: {max_steps: 3}\n")
-    assert message in told(invoke(*shlex.split(command.format(model=model, yaml="bad.yaml"))))
+    assert named in error(*shlex.split(command.format(model=model, yaml="bad.yaml")), code=code)
 
 
 def float_options() -> list[tuple[str, str]]:
     """(command, option) of every option that is a number with a fraction."""
-    found = []
-    for prefix, group in (("", app), ("benchmark ", benchmark)):
-        for command in group.registered_commands:
-            name = command.name or command.callback.__name__.replace("_", "-")
-            hints = get_type_hints(command.callback).items()
-            options = [option for option, hint in hints if float in (hint, *get_args(hint))]
-            found += [(f"{prefix}{name}", f"--{option.replace('_', '-')}") for option in options]
-    return found
+
+    def options(name: str, command: Any) -> Iterator[tuple[str, str]]:
+        for inner, one in getattr(command, "commands", {}).items():
+            yield from options(f"{name} {inner}".strip(), one)
+        shown = invoke(*name.split(), "--help").stdout
+        yield from ((name, option) for option in re.findall(r"(--[\w-]+) <?float", shown, re.IGNORECASE))
+
+    return list(options("", typer.main.get_command(app)))
 
 
 def test_there_are_options_that_are_numbers_with_a_fraction():
@@ -117,7 +89,7 @@ def test_there_are_options_that_are_numbers_with_a_fraction():
 @pytest.mark.parametrize(("command", "option"), float_options())
 @pytest.mark.parametrize("value", ["nan", "-inf"])
 def test_no_option_takes_a_number_that_is_not_finite(command, option, value):
-    assert f"{value} is no finite number" in told(invoke(*command.split(), f"{option}={value}"))
+    assert value in error(*command.split(), f"{option}={value}", code=2)
 
 
 GENERATION, CONFIG = "generation_config.json", "config.json"
@@ -126,17 +98,13 @@ GENERATION, CONFIG = "generation_config.json", "config.json"
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (GENERATION, "no JSON", "generation_config.json: is damaged ("),
-        (GENERATION, "[1]", "generation_config.json: holds [1] where fields with values belong; copy it again"),
-        (GENERATION, {"eos_token_id": None}, "generation_config.json: eos_token_id holds null where a whole number or"),
-        (GENERATION, {"num_beams": "x"}, "generation_config.json: num_beams holds 'x' where a whole number belongs"),
-        (
-            GENERATION,
-            {"length_penalty": math.nan},
-            "generation_config.json: length_penalty holds nan where a finite nu",
-        ),
+        (GENERATION, "no JSON", "generation_config.json"),
+        (GENERATION, "[1]", "generation_config.json"),
+        (GENERATION, {"eos_token_id": None}, "generation_config.json: eos_token_id"),
+        (GENERATION, {"num_beams": "x"}, "generation_config.json: num_beams"),
+        (GENERATION, {"length_penalty": math.nan}, "generation_config.json: length_penalty"),
         (CONFIG, {"encoder_attention_heads": 0}, "config.json: encoder_attention_heads"),
-        (CONFIG, {"decoder_attention_heads": 3}, "config.json: decoder_attention_heads: 3 heads do not divide d_model"),
+        (CONFIG, {"decoder_attention_heads": 3}, "config.json: decoder_attention_heads"),
         (CONFIG, {"d_model": 0}, "config.json: d_model"),
         (CONFIG, {"max_position_embeddings": -1}, "config.json: max_position_embeddings"),
         (CONFIG, {"activation_function": "nope"}, "config.json: activation_function"),
@@ -147,15 +115,14 @@ def test_a_damaged_configuration_is_named(request, kind, name, change, message):
     folder = request.getfixturevalue(kind)
     values = json.loads((folder / name).read_text())
     (folder / name).write_text(change if isinstance(change, str) else json.dumps(values | change))
-    assert message in told(invoke("translate", folder, "--text", "Ba."))
+    assert message in error("translate", folder, "--text", "Ba.")
 
 
 def test_a_generation_config_without_end_of_sentence_is_named(model):
     values = json.loads((model / GENERATION).read_text())
     (model / GENERATION).write_text(json.dumps({name: v for name, v in values.items() if name != "eos_token_id"}))
-    assert "generation_config.json: lacks eos_token_id; copy it again" in told(
-        invoke("translate", model, "--text", "x")
-    )
+    message = error("translate", model, "--text", "x")
+    assert GENERATION in message and "eos_token_id" in message
 
 
 def test_weights_that_are_not_finite_give_no_translations(model, sides, tmp_path):
@@ -172,7 +139,7 @@ def test_weights_that_are_not_finite_give_no_translations(model, sides, tmp_path
         ["synthesize", model, *synthetic],
         ["synthesize", model, *synthetic, "--method", "sampling"],
     ):
-        assert f"error: {model}: its scores are not finite" in told(invoke(*command))
+        assert f"{model}: its scores are not finite" in error(*command)
         assert not (tmp_path / "out.tsv").exists()
 
 
@@ -184,7 +151,6 @@ def test_pipes_are_read_once(model, sides, tmp_path, command):
         os.mkfifo(tmp_path / f"{side}.pipe")
         threading.Thread(target=(tmp_path / f"{side}.pipe").write_bytes, args=(text,), daemon=True).start()
     piped = invoke(name, model, *options, "--source", tmp_path / "source.pipe", "--target", tmp_path / "target.pipe")
-    assert piped.exit_code == straight.exit_code == 0
     assert piped.stdout == straight.stdout
 
 
@@ -210,5 +176,5 @@ def test_what_is_printed_is_valid_json(model, sides, tmp_path, monkeypatch):
 def test_a_perplexity_beyond_all_numbers_is_one(model, sides, tmp_path, monkeypatch):
     monkeypatch.setattr("admin_nmt.decoding.scoring.score_pairs", lambda *_, **__: [[-1e5]] * 7)
     files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
-    assert invoke("score", model, *files, "--summary", tmp_path / "all.json").exit_code == 0
+    invoke("score", model, *files, "--summary", tmp_path / "all.json")
     assert math.isfinite(json.loads((tmp_path / "all.json").read_text())["perplexity"])

@@ -11,28 +11,13 @@ from subprocess import PIPE
 
 import pytest
 import torch
-from toy import random_texts, toy_tokenizer
-from typer.testing import CliRunner, Result
+from toy import error, invoke, random_texts
 
 from admin_nmt import Translator
 from admin_nmt.cli import translate_command
-from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 PATIENCE = 1800.0  # seconds, until a command that hangs is ended, and its test fails
-
-
-def invoke(*arguments: object, stdin: str | None = None, code: int = 0) -> Result:
-    """Run a command; a bug raises."""
-    result = CliRunner().invoke(app, ["translate", *map(str, arguments)], input=stdin, catch_exceptions=False)
-    assert result.exit_code == code, result.stderr
-    return result
-
-
-def told(*arguments: object, code: int) -> str:
-    """What a command that fails says, on one line."""
-    return " ".join(invoke(*arguments, code=code).stderr.split())
 
 
 def started(*arguments: object, **streams: int) -> subprocess.Popen:
@@ -46,12 +31,9 @@ def started(*arguments: object, **streams: int) -> subprocess.Popen:
 
 
 @pytest.fixture
-def model(tmp_path, tiny_model) -> Path:
+def model(model_folder) -> Path:
     """The folder of an unfolded ADMIN model."""
-    folder, tokenizer = tmp_path / "model", toy_tokenizer()
-    tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder)
-    save_tokenizers(folder, tokenizer)
-    return folder
+    return model_folder
 
 
 LOADED = """
@@ -81,15 +63,19 @@ def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
         assert NEVER_NEEDED & loaded == set()
 
 
-def test_wrong_options_are_told():
-    assert "no device 'abc' here" in told("model", "--device", "cpu,abc", code=2)
-    assert "--processes 1: --device names 2; give as many" in told(
-        "model", "--device", "cpu,cpu", "--processes", 1, code=2
-    )
-    assert "--source-language goes with --split-sentences" in told("model", "--source-language", "de", code=2)
-    assert "--num-beams belongs to a search" in told("model", "--sampling", "--num-beams", 4, code=2)
-    assert "did you mean de?" in told("model", "--source-language", "german", code=2)
-    assert "gives one translation a line" in told("model", "--split-sentences", "--nbest", 2, code=2)
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--device cpu,abc", "'abc'"),
+        ("--device cpu,cpu --processes 1", "--processes"),
+        ("--source-language de", "--split-sentences"),
+        ("--source-language german", "german"),
+        ("--sampling --num-beams 4", "--num-beams"),
+        ("--split-sentences --nbest 2", "--split-sentences"),
+    ],
+)
+def test_wrong_options_are_told(options, named):
+    assert named in error("translate", "model", *options.split(), code=2)
 
 
 def test_processes_take_the_devices_in_turn_and_share_the_threads(monkeypatch):
@@ -114,8 +100,8 @@ def test_paragraphs(model, tmp_path):
     first, second, third, fourth, fifth = Translator.from_pretrained(model, num_beams=2).translate(sentences)
     paragraphs = f"{sentences[0]} {sentences[1]}\n\n{sentences[2]}\n \n{sentences[3]}\t{sentences[4]}\n"
     (tmp_path / "in").write_text(paragraphs)
-    command = [model, "--num-beams", 2, "--split-sentences"]
-    assert "does not tell its source language; add --source-language, such as en" in told(*command, code=1)
+    command = ["translate", model, "--num-beams", 2, "--split-sentences"]
+    assert "--source-language" in error(*command)
     (model / "README.md").write_text("---\nlanguage: [en, de]\ntags: [admin_nmt]\n---\n")
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     invoke(*command, *files)
@@ -153,7 +139,7 @@ def test_several_processes_give_the_bytes_of_one(model, tmp_path):
     """Killed in the middle, and resumed."""
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in [*random_texts(15), "", *random_texts(14, 1)]))
     options = [model, "--num-beams", 2, "--chunk", 2, "--input", tmp_path / "in"]
-    invoke(*options, "--output", tmp_path / "one")
+    invoke("translate", *options, "--output", tmp_path / "one")
     resumable = [*options, "--output", tmp_path / "two", "--processes", 2]
     process = started(*resumable, stderr=subprocess.DEVNULL)
     partial = tmp_path / "two.partial"

@@ -72,7 +72,9 @@ def test_the_command_writes_what_the_library_gives(model):
     result = invoke(model, *beams, "--alignment-layer", -2, "--format", "jsonl", "--nbest", 2, stdin=stdin)
     objects = [json.loads(json_line(text, rows)) for text, rows in zip(texts, found, strict=True)]
     assert [json.loads(line) for line in lines(result)] == objects
-    drawn = invoke(model, "--sampling", "--seed", 5, "--top-k", 9, "--temperature", 0.5, "--max-tokens", 9, stdin=stdin)
+    drawn = invoke(
+        model, "--sampling", "--seed", 5, "--top-k", 9, "--temperature", 0.5, "--batch-tokens", 9, stdin=stdin
+    )
     assert lines(drawn) == list(map(one_line, translator.translate(texts, sampling=Sampling(5, 9, 0.5))))
     prefixed = "\n".join(f"{text}\tki" for text in texts[:2])
     wanted = translator.translate(texts[:2], target_prefixes=["ki", "ki"], forbidden=["ba", "do"])

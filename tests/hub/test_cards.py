@@ -149,7 +149,7 @@ def test_check_needs_all_files(make_run, name):
     run = make_run()
     write_card(run, run / "standard")
     (run / "standard" / name).unlink()
-    with pytest.raises(ValueError, match=rf"{re.escape(name)}: is missing .* `admin-nmt card "):
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}: is missing .* `admin-nmt model card "):
         check_card(run, run / "standard")
 
 

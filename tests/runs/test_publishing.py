@@ -57,7 +57,7 @@ def test_an_outdated_card_is_refused_before_anything_is_sent(make_run, hub, publ
 
 def test_a_card_of_another_repository_is_refused(make_run, hub, publish):
     run, elsewhere = make_run(), "someone/else"
-    assert f"render it with `admin-nmt card {run} --repo {elsewhere}`" in publish(run, "--repo", elsewhere)
+    assert f"render it with `admin-nmt model card {run} --repo {elsewhere}`" in publish(run, "--repo", elsewhere)
     assert not hub.requests
     for name in ("standard", "final"):
         write_card(run, run / name, elsewhere)

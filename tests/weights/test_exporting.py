@@ -266,7 +266,9 @@ def test_a_folder_in_half_precision_is_folded_and_exported(model, tokenizer, tmp
     ours.save_pretrained(tmp_path / "model")
     save_tokenizers(tmp_path / "model", tokenizer)
     for command in ("fold", "export"):
-        result = CliRunner().invoke(app, [command, str(tmp_path / "model"), str(tmp_path / command)])
+        result = CliRunner().invoke(
+            app, ["model", command, str(tmp_path / "model"), "--output", str(tmp_path / command)]
+        )
         assert result.exit_code == 0, result.output
     assert finishing.export(tmp_path / "model", tmp_path / "standard")["class"] == "MarianMTModel"
 

@@ -165,7 +165,7 @@ def test_growth_with_depth(new_model, batch):
 def test_the_command_writes_what_it_promises(tmp_path):
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --seed 1"
     variants = " ".join(f"--variant {name}" for name in ("post_ln", "pre_ln", "b2t", "rezero", *ADMINS))
-    options = f"analyse-depth --output {tmp_path} {variants} {sizes}"
+    options = f"analyse depth --output {tmp_path} {variants} {sizes}"
     result = CliRunner().invoke(app, [*options.split(), "--part", "steps"], catch_exceptions=False)
     assert result.exit_code == 0
     assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}

@@ -132,7 +132,7 @@ def test_measuring_leaves_nothing_behind(tiny_model, batch):
 def test_the_command_measures_before_and_after_training(monkeypatch, tmp_path):
     monkeypatch.setattr(gradients, "PAIRS", 1000)
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --sentences 4"
-    options = f"analyse-depth --part gradients --output {tmp_path} --variant post_ln --variant admin:n {sizes}"
+    options = f"analyse depth --part gradients --output {tmp_path} --variant post_ln --variant admin:n {sizes}"
     result = CliRunner().invoke(app, [*options.split(), "--seed", str(1 + SHIFT), "--updates", "2"])
     assert result.exit_code == 0, result.output
     files = {"gradients.json", "gradients-states.png", "gradients-matrices.png", "table.md"}

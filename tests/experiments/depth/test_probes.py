@@ -94,9 +94,7 @@ def test_the_command_probes_a_folder_and_a_new_model(tmp_path, tiny_config):
     pairs = text_pairs(tokenizer, 30, seed=SHIFT)
     for side in ("source", "target"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in pairs[side]))
-    options = (
-        f"analyse-depth --probe {folder} --source {tmp_path}/source --target {tmp_path}/target --output {tmp_path}/out"
-    )
+    options = f"analyse probe {folder} --source {tmp_path}/source --target {tmp_path}/target --output {tmp_path}/out"
     result = CliRunner().invoke(app, options.split())
     assert result.exit_code == 0, result.output
     assert (tmp_path / "out" / "table.md").read_text() == result.stdout
@@ -104,14 +102,6 @@ def test_the_command_probes_a_folder_and_a_new_model(tmp_path, tiny_config):
     assert facts["model"] == "admin 3-2" and facts["trained"] != facts["new"]
     assert len(facts["new"]["encoder"]["this token"]["layers"]) == 4
     assert (tmp_path / "out" / "probes.png").exists()
-
-
-@pytest.mark.parametrize(("options", "message"), [("", "--probe needs --source"), ("--sentences 4", "at least 5")])
-def test_what_cannot_be_probed_is_refused(tmp_path, options, message):
-    (tmp_path / "text").write_text("a\n" * 9)
-    given = f"--source {tmp_path}/text --target {tmp_path}/text {options}" if options else ""
-    result = CliRunner().invoke(app, f"analyse-depth --probe {tmp_path} {given} --output {tmp_path}/out".split())
-    assert result.exit_code in (1, 2) and message in result.stderr
 
 
 def test_sentences_that_are_too_long_for_the_model_are_not_enough(tmp_path, tiny_config):
