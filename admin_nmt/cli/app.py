@@ -38,7 +38,8 @@ class Panels(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the titles and, below each, its commands with the first sentence of their help."""
         panels: dict[str, list[Any]] = {}
-        for command in sorted(self.commands.values(), key=lambda one: isinstance(one, TyperGroup)):  # groups last
+        ordered: list[Any] = sorted(self.commands.values(), key=lambda one: isinstance(one, TyperGroup))  # groups last
+        for command in ordered:
             panels.setdefault(command.rich_help_panel, []).append(command)
         width = max(map(len, self.commands))
         for title, commands in panels.items():

@@ -65,7 +65,8 @@ def test_the_wheel_has_every_room_and_every_file():
     names = {".".join(path.relative_to(ROOT).parts) for path in rooms} | {f"admin_nmt.{kind}" for kind in KINDS}
     assert set(setup["options"]["packages"].split()) == names
     others = {path.suffix for path in (ROOT / "admin_nmt").rglob("*") if path.is_file()} - {".py", ".pyc"}
-    assert {f"*{suffix}" for suffix in others | {".yaml"}} == set(setup["options.package_data"]["*"].split(", "))
+    patterns = setup["options.package_data"]["*"].split(", ")
+    assert others | {".yaml"} == {Path(pattern).suffix for pattern in patterns}
 
 
 @pytest.mark.slow
