@@ -175,10 +175,13 @@ def quiet_imports() -> None:
 
 
 def quiet() -> None:
-    """Leave progress to the commands' own bars, and warnings that are none of the user's business unsaid."""
+    """Load transformers with our classes, and leave progress to the commands' own bars and warnings unsaid."""
     quiet_imports()
     import transformers
 
+    from ..registration import register_auto_classes
+
+    register_auto_classes()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     if "datasets" in sys.modules:

@@ -139,6 +139,7 @@ commands += ["train --source no.en --target no.de", "train --source no.tsv x.yam
 print(*(CliRunner().invoke(app, command.split()).exit_code for command in commands))
 print(*sys.modules)
 """
+    program = f"import sys; sys.argv[0] = 'admin-nmt'\n{program}"  # as the command line that it is
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     codes, loaded = map(str.split, result.stdout.splitlines())
     assert " ".join(codes) == "0 0 2 2 2 0 2 1 2 2 1 1"
