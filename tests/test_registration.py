@@ -51,7 +51,7 @@ def test_a_command_knows_our_classes(tiny_config, tmp_path):
     tokenizer = toy_tokenizer()
     AdminForConditionalGeneration(tiny_config(vocab_size=len(tokenizer))).save_pretrained(tmp_path)
     save_tokenizers(tmp_path, tokenizer)
-    assert "admin_nmt.model.modeling_admin" in command_line("info", tmp_path)
+    assert "admin_nmt.model.modeling_admin" in command_line("model", "info", tmp_path)
 
 
 def test_the_model_loads_nothing_for_training():
