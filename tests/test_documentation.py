@@ -39,8 +39,8 @@ KINDS = ("bash", "python", "yaml")
 PAPERS = ("training/guide/experiments.md", "## The papers' tables and figures\n")
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
-PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "benchmark", "analyse", "convert-fairseq"}
-PARSED_ONLY |= {"plot speed", "plot dlcl", "memory --verify", "memory --options", "prepare --cluster"}
+PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "analyse", "convert-fairseq"}
+PARSED_ONLY |= {"plot dlcl", "memory --verify", "memory --options", "prepare --cluster"}
 # Of other programs, what is no file of this repository.
 OTHERS = (
     ("python", "-m", "pytest"),
@@ -317,6 +317,8 @@ def test_other_programs_find_their_files(command):
         package = ConfigParser()
         package.read(ROOT / "setup.cfg", encoding="utf-8")
         assert extras is None or set(extras.split(",")) <= set(package["options.extras_require"])
+    elif program == "python" and words[:1] == ["-m"] and words[1].startswith("training.benchmarks."):
+        assert (ROOT / f"{words[1].replace('.', '/')}.py").is_file()
     elif program in ("python", "cp") and words[0].startswith("training/"):
         assert (ROOT / words[0]).is_file()
     elif program == "node":

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hostile import HOSTILE_FOLDERS, NEED_CODE, PICKLES, foreign_pickles
@@ -16,7 +15,6 @@ from typer.testing import CliRunner
 
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.benchmarks.translation_speed import stock
 from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
 from admin_nmt.hub.model_folder import check_folder, load_admin_model, load_model, read_config
@@ -105,8 +103,6 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
         Translator: lambda: Translator.from_pretrained(folder),
         count_parameters: lambda: count_parameters(read_config(folder)),
     }
-    if kind not in ("weights", "adapter"):
-        loads |= {stock: lambda: stock(SimpleNamespace(folder=folder, steps=1, device="cpu", dtype="float32"))}
     if kind == "generate":
         loads |= {AdminForConditionalGeneration: lambda: AdminForConditionalGeneration.from_pretrained(folder)}
     refused = []

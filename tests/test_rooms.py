@@ -11,7 +11,7 @@ LIBRARY = Path(admin_nmt.__file__).parent
 MODULES = sorted(LIBRARY.rglob("*.py"))
 # A room imports the rooms before it.
 ROOMS = (
-    "system", "model", "data", "metrics", "weights", "hub", "decoding", "trainer", "runs", "experiments", "benchmarks",
+    "system", "model", "data", "metrics", "weights", "hub", "decoding", "trainer", "runs", "experiments",
     "demo", "cli",
 )  # fmt: skip
 

@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 
 from ..system.errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
-from .benchmark_commands import benchmark
 from .options import WithOverrides, quiet_imports
 from .translate_command import translate
 
@@ -108,7 +107,6 @@ app.command(rich_help_panel=RESEARCH)(report_commands.compare)
 app.command(rich_help_panel=RESEARCH)(report_commands.plot)
 app.add_typer(model_commands.group, name="model", rich_help_panel=USE)
 app.add_typer(report_commands.analyse, name="analyse", rich_help_panel=RESEARCH)
-app.add_typer(benchmark, name="benchmark", rich_help_panel=RESEARCH)
 
 
 def main() -> None:

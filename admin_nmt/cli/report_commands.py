@@ -8,7 +8,7 @@ import typer
 from .options import Source, Target, check_finite, quiet
 
 DepthPart = Literal["steps", "gradients"]
-Figure = Literal["curves", "depth", "dlcl", "omega", "sizes", "speed"]
+Figure = Literal["curves", "depth", "dlcl", "omega", "sizes"]
 By = Literal["updates", "tokens", "hours"]
 
 
@@ -74,22 +74,16 @@ def compare(
 def plot(
     figure: Annotated[Figure, typer.Argument(help="What to draw.", show_default=False)],
     output: Annotated[Path, typer.Option(help="PNG, SVG or PDF file.")],
-    inputs: Annotated[
-        list[Path] | None, typer.Argument(metavar="FOLDER", help="Runs or models, or the JSON of speed.")
-    ] = None,
+    inputs: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER", help="Runs or models.")] = None,
     title: Annotated[str, typer.Option(help="Of curves and depth.")] = "",
     by: Annotated[By, typer.Option(help="curves: what stands on the x axis.")] = "updates",
-    measure: Annotated[
-        bool, typer.Option("--measure", help="speed: measure now, on models of random weights.")
-    ] = False,
 ) -> None:
     """Draw a picture of runs or models.
 
     curves shows training and validation perplexity, depth shows test BLEU by depth and variant: both take folders of
     runs, with their results.json. dlcl shows the matrices W of one model, omega the ω of its sublayers, sizes the
-    parameters of each stack: they take folders of models. speed measures, and leaves a JSON beside the picture, or
-    takes such a file. Plain files among the folders are skipped. What cannot be drawn is named and left out; the exit
-    code is then 1.
+    parameters of each stack: they take folders of models. Plain files among the folders are skipped. What cannot be
+    drawn is named and left out; the exit code is then 1.
 
     \b
     admin-nmt plot curves runs/a runs/b --output curves.png
@@ -98,18 +92,10 @@ def plot(
     admin-nmt plot dlcl runs/dlcl/final --output weights.png
     admin-nmt plot omega runs/a/final runs/b/final --output omega.png
     admin-nmt plot sizes runs/a/final runs/b/final --output sizes.png
-    admin-nmt plot speed --measure --output speed.png
-    admin-nmt plot speed speed.json --output speed.png
     """
-    from ..experiments.plots import draw, draw_speed
+    from ..experiments.plots import draw
 
-    if figure != "speed":
-        raise typer.Exit(0 if draw(figure, inputs or [], output, title, by) else 1)
-
-    from ..benchmarks.generation_speed import SpeedTest
-    from ..benchmarks.generation_speed import measure as measure_speed
-
-    draw_speed(inputs or [], output, (lambda: measure_speed(SpeedTest())) if measure else None)
+    raise typer.Exit(0 if draw(figure, inputs or [], output, title, by) else 1)
 
 
 analyse = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Analyse how deep models learn.")

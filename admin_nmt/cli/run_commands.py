@@ -109,10 +109,10 @@ def prepare(
     """
     path = find_recipe(recipe)
 
-    from ..benchmarks.preparation_meter import Meter
     from ..data.arrow_cache import available_cores, working_elsewhere
     from ..data.dask_cluster import Cluster
     from ..runs import preparation
+    from ..runs.preparation_meter import Meter
     from ..runs.recipe import load_recipe
     from ..system.processes import print_once, start_processes
 

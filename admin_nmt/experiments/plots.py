@@ -10,11 +10,10 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..hub.model_folder import load_model
 from ..runs.pictures.curves import plot_depths, plot_perplexity
-from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes, plot_speed
+from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes
 from ..runs.pictures.x_axis import By, has_speeds
 from ..runs.results import FILE, load_results
 from ..system.errors import describe, user_errors
-from ..system.files import json_text
 from .tables import flat
 
 DEFAULTS = {
@@ -151,19 +150,3 @@ def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "", by:
         raise ValueError("nothing is left to draw")
     plot(found, title, output, by)
     return len(found) == len(folders)
-
-
-def draw_speed(inputs: Sequence[Path], output: Path, measure: Callable[[], dict[str, Any]] | None = None) -> None:
-    """Draw the speed by depth, of earlier measurements or of what `measure` finds, which is left beside the figure."""
-    if bool(measure) == bool(inputs):
-        raise ValueError("speed: give either a JSON of earlier measurements or --measure")
-    if len(inputs) > 1:
-        raise ValueError("speed shows one measurement: give one JSON")
-    if measure:
-        facts = measure()
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.with_suffix(".json").write_text(json_text(facts, indent=1) + "\n", encoding="utf-8")
-    else:
-        facts = read_json(inputs[0], {"rows", "settings", "device"})
-        check(inputs[0], facts["settings"], {"others", "num_beams", "d_model"})
-    plot_speed(facts, output)

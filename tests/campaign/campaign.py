@@ -29,11 +29,11 @@ SCALE = float(os.environ.get("ADMIN_NMT_CAMPAIGN_SCALE", 1))
 PATIENCE = 180  # seconds that a command may take, which needs five
 
 IMPORTED_ONCE = [
-    "admin_nmt.benchmarks.preparation_meter",
     "admin_nmt.cli.app",
     "admin_nmt.weights.fairseq_folder",
     "admin_nmt.decoding.pair_synthesis",
     "admin_nmt.hub.model_info",
+    "admin_nmt.runs.preparation_meter",
     "admin_nmt.runs.publishing",
     "admin_nmt.runs.training_run",
     "matplotlib.backends.backend_agg",

@@ -62,8 +62,6 @@ def every_command() -> dict[str, typer.core.TyperCommand]:
     """The commands, also those of the groups, by what stands on the command line."""
     found = {}
     for name, command in typer.main.get_command(app).commands.items():
-        if name == "benchmark":
-            continue
         found |= {f"{name} {inner}": one for inner, one in getattr(command, "commands", {}).items()} or {name: command}
     return found
 

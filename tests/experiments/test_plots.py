@@ -11,7 +11,6 @@ from matplotlib.image import imread
 from test_experiment import results
 from typer.testing import CliRunner
 
-from admin_nmt.benchmarks.generation_speed import LENGTH, SpeedTest, measure
 from admin_nmt.cli.app import app
 from admin_nmt.experiments import plots
 from admin_nmt.runs.pictures import curves as figures
@@ -25,10 +24,7 @@ def picture(tmp_path):
 
     def draw(figure: str, *inputs: object) -> Path:
         output = tmp_path / "picture.png"
-        if figure == "speed":
-            plots.draw_speed(list(map(Path, inputs)), output)
-        else:
-            assert plots.draw(figure, list(map(Path, inputs)), output, "A title")
+        assert plots.draw(figure, list(map(Path, inputs)), output, "A title")
         return output
 
     return draw
@@ -250,43 +246,6 @@ def test_parts_add_up(tiny_model):
     parts = plots.parts(model)
     assert sum(parts.values()) == model.num_parameters()
     assert parts["embeddings"] == 99 * 16
-
-
-def test_speed(picture, tmp_path):
-    facts = measure(SpeedTest(depths=[1, 2], others=1, d_model=16, vocab_size=50, sentences=3, num_beams=2, rounds=1))
-    assert [(row["encoder_layers"], row["decoder_layers"]) for row in facts["rows"]] == [(1, 1), (2, 1), (1, 1), (1, 2)]
-    row = facts["rows"][1]
-    assert row["tokens_per_second"] == pytest.approx(3 * LENGTH / row["seconds"][0])
-    path = tmp_path / "speed.json"
-    path.write_text(json.dumps(facts))
-    assert not is_blank(picture("speed", path))
-
-
-def test_speed_measures_when_asked(tmp_path):
-    measured: list[dict] = []
-
-    def measure_small() -> dict:
-        sizes = {"depths": [1], "others": 1, "d_model": 16, "vocab_size": 50, "sentences": 2}
-        measured.append(measure(SpeedTest(**sizes, num_beams=1, rounds=1)))
-        return measured[0]
-
-    plots.draw_speed([], tmp_path / "new" / "speed.png", measure_small)
-    assert json.loads((tmp_path / "new" / "speed.json").read_text())["rows"][0]["varied"] == "encoder"
-    assert not is_blank(tmp_path / "new" / "speed.png")
-
-
-def test_speed_needs_one_source(picture, tmp_path):
-    with pytest.raises(ValueError, match="either a JSON of earlier measurements or --measure"):
-        picture("speed")
-    with pytest.raises(ValueError, match="speed shows one measurement"):
-        picture("speed", "a.json", "b.json")
-    for old, message in (
-        ({"rows": []}, r"old\.json: lacks device, settings"),
-        ({"rows": [], "device": "", "settings": {"others": 6}}, "lacks d_model, num_beams"),
-    ):
-        (tmp_path / "old.json").write_text(json.dumps(old))
-        with pytest.raises(ValueError, match=message):
-            picture("speed", tmp_path / "old.json")
 
 
 def test_curves_by_hours_leave_out_a_run_without_speeds(runs, tmp_path, capsys):

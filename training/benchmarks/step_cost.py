@@ -1,6 +1,10 @@
 """Time and peak memory of a step: the loss of a large vocabulary, and DLCL on a deep stack.
 
-Each system runs alone in a process of its own, in turns: a step after a first one, and the growth of the peak memory.
+One step, forward and backward, in float32 with plain attention, after a first one; less is better. *LabelSmoother* is
+stock `MarianMTModel` with what `Seq2SeqTrainer` does for label smoothing, under the allocator's settings that our
+trainer makes, and without them (*plain malloc*); *chunked* is our model with its loss. *pre_ln* is a stack without
+DLCL, *dlcl_pre_ln* one with it. Each system runs alone in a process of its own, in turns. Memory is the growth of the
+peak, the GPU's or the process's.
 
     python -m training.benchmarks.step_cost
     python -m training.benchmarks.step_cost --toy --rounds 1
@@ -8,7 +12,8 @@ Each system runs alone in a process of its own, in turns: a step after a first o
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -18,9 +23,10 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.sublayers import of_both_stacks
+from admin_nmt.system.markdown import table_text
 from admin_nmt.trainer.allocator import keep_freed_memory
 from admin_nmt.trainer.peak_memory import peak_memory
-from training.benchmarks.common import DEVICE, Results, options, ratio, show, synchronize
+from training.benchmarks.common import DEVICE, Results, Section, column, options, spread, synchronize
 
 LENGTH = 16  # tokens of a sentence
 
@@ -29,6 +35,7 @@ LENGTH = 16  # tokens of a sentence
 class Comparison:
     """Systems that do the same on a model of one shape; the first is what the others are compared with."""
 
+    title: str
     systems: tuple[str, ...]
     vocab_size: int
     tokens: int
@@ -43,13 +50,15 @@ class Comparison:
         return stacks | layers | {"dropout": 0.1, "max_position_embeddings": 512, "vocab_size": self.vocab_size}
 
 
+LOSSES = ("LabelSmoother", "LabelSmoother, plain malloc", "chunked")
+STACKS = ("pre_ln", "dlcl_pre_ln")
 COMPARISONS = {
-    "loss, 6-6 d 512, V 40,000, 3,584 tokens": Comparison(("LabelSmoother", "post_ln"), 40_000, 3584, (6, 6), 512),
-    "DLCL, 30-1 d 256, V 1,000, 4,096 tokens": Comparison(("pre_ln", "dlcl_pre_ln"), 1000, 4096, (30, 1), 256),
+    "loss": Comparison("loss, 6-6 d 512, V 40,000, 3,584 tokens", LOSSES, 40_000, 3584, (6, 6), 512),
+    "DLCL": Comparison("DLCL, 30-1 d 256, V 1,000, 4,096 tokens", STACKS, 1000, 4096, (30, 1), 256),
 }
 TOY = {
-    "loss, 1-1 d 32, V 500, 64 tokens": Comparison(("LabelSmoother", "post_ln"), 500, 64, (1, 1), 32),
-    "DLCL, 3-1 d 32, V 100, 64 tokens": Comparison(("pre_ln", "dlcl_pre_ln"), 100, 64, (3, 1), 32),
+    "loss": Comparison("loss, 1-1 d 32, V 500, 64 tokens", LOSSES, 500, 64, (1, 1), 32),
+    "DLCL": Comparison("DLCL, 3-1 d 32, V 100, 64 tokens", STACKS, 100, 64, (3, 1), 32),
 }
 
 
@@ -80,8 +89,10 @@ def admin(variant: str, sizes: Comparison) -> tuple[nn.Module, Callable[[], Tens
 def measure(system: str, sizes: Comparison, number: int) -> dict[str, float]:
     """Seconds of a step after a first one, and GB of peak memory beyond what was there before."""
     torch.manual_seed(0)
-    keep_freed_memory()  # as a training does
-    model, loss = label_smoother(sizes) if system == "LabelSmoother" else admin(system, sizes)
+    if not system.endswith("plain malloc"):  # a stock trainer leaves the allocator's settings alone
+        keep_freed_memory()
+    stock, variant = system.startswith("LabelSmoother"), "post_ln" if system == "chunked" else system
+    model, loss = label_smoother(sizes) if stock else admin(variant, sizes)
     before, seconds = peak_memory(DEVICE), 0.0
     for _ in range(2):
         start = time.perf_counter()
@@ -92,17 +103,31 @@ def measure(system: str, sizes: Comparison, number: int) -> dict[str, float]:
     return {"seconds": seconds, "gigabytes": (peak_memory(DEVICE) - before) / 2**30}
 
 
+def section(results: Results) -> Section:
+    """Seconds and memory of a step, and how many times those of the first system."""
+    rows, ratios = [], {}
+    for name, rounds in results.rounds().items():
+        title, base = results.settings[name]["title"], next(iter(rounds[-1]))
+        for system in rounds[-1]:
+            cells = []
+            for key, word in (("seconds", "time"), ("gigabytes", "memory")):
+                own = column(rounds, system, key)
+                cells += [spread(own, column(rounds, base, key)), f"{median(own):.2f}"]
+                if system in ("chunked", "dlcl_pre_ln"):
+                    ratios[f"{title}: {word} of {system} / {base}"] = cells[-2]
+            rows.append([title, system, *cells])
+    head = ["comparison", "system", "time, times the first", "seconds", "memory, times the first", "GB"]
+    return Section("Loss and DLCL", table_text(head, rows), ratios)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure what is left, and print the table."""
-    args = options(__doc__, "step-cost.json").parse_args(arguments)
-    results, rows = Results(args.output, {"toy": args.toy}), []
-    for title, sizes in (TOY if args.toy else COMPARISONS).items():
-        found = results.rounds(title, sizes.systems, args.rounds, measure, sizes)
-        base, own = (found[system] for system in sizes.systems)
-        ratios = [ratio(*([max(one[key], 1e-9) for one in side] for side in (own, base))) for key in ("seconds", "gigabytes")]
-        rows.append([title, " / ".join(reversed(sizes.systems)), *ratios])
-    show("A step", ["model", "systems", "time", "memory"], rows)
-    print(f"\n{args.output}")
+    args = options(__doc__).parse_args(arguments)
+    known = TOY if args.toy else COMPARISONS
+    results = Results.open(args, "loss", {name: asdict(sizes) for name, sizes in known.items()})
+    for name, sizes in known.items():
+        results.measure_rounds(name, args.rounds, sizes.systems, measure, sizes)
+    print(section(results).text)
 
 
 if __name__ == "__main__":

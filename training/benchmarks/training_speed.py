@@ -9,8 +9,7 @@ warm-up. Machines are shared and noisy: compare the ratios.
     python -m training.benchmarks.training_speed --toy --rounds 1
 """
 
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -18,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from training.benchmarks.common import LANGUAGES, Results, Timing, options, ratio, show, text_files
 from datasets import Dataset
 from transformers import (
     AutoTokenizer,
@@ -32,11 +30,23 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenizing import pair_lengths
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast
+from admin_nmt.system.markdown import table_text
+from training.benchmarks.common import (
+    LANGUAGES,
+    Results,
+    Section,
+    Timing,
+    column,
+    corpus,
+    lines,
+    options,
+    spread,
+    text_folder,
+)
 
 BASE = "stock grouped"  # what the others are compared with
 SYSTEMS = ("ours", "ours float32", BASE, f"{BASE} bf16", "stock random")
@@ -80,7 +90,7 @@ class TimedStockTrainer(Timing, Seq2SeqTrainer):
 
 def tokenise(text: Path, folder: Path, vocab_size: int) -> None:
     """Write the pairs' ids and their tokenizer to a folder, where every process finds them."""
-    sides = [list(islice(read_lines(text / f"train.{side}.gz"), 29_000)) for side in LANGUAGES]
+    sides = [lines(text, side, "train", count=29_000) for side in LANGUAGES]
     tokenizer = train_tokenizer((line for side in sides for line in side), vocab_size)
     source, target = (tokenizer(side, truncation=True, max_length=500)["input_ids"] for side in sides)
     lengths = {"source_length": list(map(len, source)), "target_length": list(map(len, target))}
@@ -157,30 +167,38 @@ def stock_batches(pairs: Dataset, max_tokens: int, seed: int, grouped: bool) -> 
     return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
 
 
+def section(results: Results) -> Section:
+    """Target tokens a second, and how many times those of the base."""
+    rows, ratios = [], {}
+    for name, rounds in results.rounds().items():
+        shape, key = Shape(**results.settings["shapes"][name]), "tokens_per_second"
+        title = f"{name} d {shape.d_model}, {shape.max_tokens:,} tokens"
+        for system, last in rounds[-1].items():
+            speeds = column(rounds, system, key)
+            kinds = f"{last['precision']}, {last['attention']}"
+            rows.append([title, system, spread(speeds, column(rounds, BASE, key)), f"{median(speeds):,.0f}", kinds])
+            if system != "ours":
+                ratios[f"training {title}: ours / {system}"] = spread(column(rounds, "ours", key), speeds)
+    head = ["shape", "system", f"times {BASE}", "target tokens a second", "precision, attention"]
+    return Section("Training", table_text(head, rows), ratios)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure what is left, and print the table."""
-    parser = options(__doc__, "training.json")
+    parser = options(__doc__)
     parser.add_argument("--data", type=Path, help="folder of train.en.gz and train.de.gz; default: the phrasebook")
     parser.add_argument("--shape", nargs="*", help="among 6-6, 4-4 and 30-6; default: all")
     args = parser.parse_args(arguments)
-    known = TOY if args.toy else SHAPES
-    shapes = {name: known[name] for name in args.shape or known}
+    known, vocab_size = (TOY, 400) if args.toy else (SHAPES, 8000)
     # A processor without instructions for bfloat16 emulates it, which nobody would train with.
     systems = [name for name in SYSTEMS if cpu_bfloat16_is_fast() or torch.cuda.is_available() or "bf16" not in name]
-    results = Results(args.output, {"data": str(args.data), "toy": args.toy, "rounds": args.rounds})
-    rows = []
+    shapes = {name: asdict(shape) for name, shape in known.items()}
+    results = Results.open(args, "training", {"corpus": corpus(args), "vocab_size": vocab_size, "shapes": shapes})
     with TemporaryDirectory() as folder:
-        tokenise(text_files(args.data, args.output.parent, args.toy), Path(folder), 400 if args.toy else 8000)
-        for name, shape in shapes.items():
-            title = f"{name} d {shape.d_model}, {shape.max_tokens:,} tokens"
-            found = results.rounds(title, systems, args.rounds, measure, shape, folder, args.rounds)
-            base = [one["tokens_per_second"] for one in found[BASE]]
-            for system, runs in found.items():
-                speeds = [one["tokens_per_second"] for one in runs]
-                kinds = f"{runs[0]['precision']}, {runs[0]['attention']}"
-                rows.append([title, system, ratio(speeds, base), f"{median(speeds):,.0f}", kinds])
-    show("Training", ["shape", "system", f"times {BASE}", "target tokens a second", "precision, attention"], rows)
-    print(f"\n{args.output}")
+        tokenise(text_folder(args, Path(folder)), Path(folder), vocab_size)
+        for name in args.shape or known:
+            results.measure_rounds(name, args.rounds, systems, measure, known[name], folder, args.rounds)
+    print(section(results).text)
 
 
 if __name__ == "__main__":

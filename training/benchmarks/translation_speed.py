@@ -1,7 +1,7 @@
 """Translation: ours, stock `generate` and CTranslate2, in turns in one run.
 
 "ours" computes in the precision that it chooses, "ours float32" in that one, CTranslate2 in each that it has on this
-CPU. Ours and CTranslate2 take batches of --max-tokens source positions, sorted by length; stock takes 32 sentences in
+CPU. Ours and CTranslate2 take batches of 1,024 source positions, sorted by length; stock takes 32 sentences in
 the order of the file. The shapes have random weights and take --steps decoder steps for every sentence. Loading and a
 first batch are not counted. --model measures a trained stock model too, and --check compares the translations of so
 many sentences with ours in float32. Machines are shared and noisy: compare the ratios.
@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,11 +24,24 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
-from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
+from admin_nmt.metrics.scores import bleu
 from admin_nmt.system.errors import refusing_code
+from admin_nmt.system.markdown import table_text
 from admin_nmt.weights.exporting import export_standard
-from training.benchmarks.common import LANGUAGES, Results, alone, options, ratio, show, text_files
+from training.benchmarks.common import (
+    LANGUAGES,
+    Results,
+    Section,
+    alone,
+    column,
+    corpus,
+    lines,
+    one_round,
+    options,
+    spread,
+    text_folder,
+)
 from training.benchmarks.training_speed import Shape
 
 SHAPES = {"6-6": Shape(6, 6, 512, 2048, 8, 0), "18-6": Shape(18, 6, 128, 256, 4, 0)}
@@ -68,7 +80,9 @@ def build(system: str, case: Case) -> Callable[[list[str]], list[str]]:
         return stock(case)
     engine, _, precision = system.partition(" ")
     options: dict[str, Any] = {"batch_tokens": case.max_tokens, "num_beams": case.num_beams}
-    options |= {"dtype": precision or None} if engine == "ours" else {"backend": "ctranslate2", "compute_type": precision}
+    options |= (
+        {"dtype": precision or None} if engine == "ours" else {"backend": "ctranslate2", "compute_type": precision}
+    )
     if case.steps:  # the end of the sentence takes the last of the steps
         options |= {"min_new_tokens": case.steps - 1, "max_new_tokens": case.steps - 1}
     translator = Translator.from_pretrained(case.folder, device=case.device, **options)
@@ -99,7 +113,7 @@ def stock(case: Case) -> Callable[[list[str]], list[str]]:
     return translate
 
 
-def measure(system: str, case: Case, number: int) -> dict[str, Any]:
+def measure(system: str, case: Case) -> dict[str, Any]:
     """Seconds, CPU seconds of all threads, and growth of the peak memory in MB, of translating all sentences."""
     memory = peak_memory()
     translate = build(system, case)
@@ -122,65 +136,84 @@ def translations(system: str, case: Case) -> list[str]:
 
 def random_model(shape: Shape, text: Path, folder: Path, vocab_size: int) -> str:
     """A stock Marian folder with random weights and a vocabulary of the training text."""
-    lines = [line for side in LANGUAGES for line in islice(read_lines(text / f"train.{side}.gz"), 29_000)]
-    tokenizer = train_tokenizer(lines, vocab_size)
+    texts = [line for side in LANGUAGES for line in lines(text, side, "train", count=29_000)]
+    tokenizer = train_tokenizer(texts, vocab_size)
     torch.manual_seed(0)
     config = AdminConfig(variant="post_ln", vocab_size=len(tokenizer), **shape.fields())
     export_standard(AdminForConditionalGeneration(config), tokenizer, folder)
     return str(folder)
 
 
-def compare(case: Case) -> list[list[Any]]:
-    """How many translations of each system are ours in float32, at beam 1 and 5."""
+def compare(case: Case, references: list[str]) -> list[list[Any]]:
+    """How many translations of each system are ours in float32, and their BLEU, at beam 1 and 5."""
     rows = []
     for beams in (1, 5):
         texts = {system: alone(translations, system, replace(case, num_beams=beams)) for system in systems()}
         for system, found in texts.items():
-            rows.append([beams, system, sum(a == b for a, b in zip(found, texts[EXACT], strict=True)), len(found)])
+            same = sum(a == b for a, b in zip(found, texts[EXACT], strict=True))
+            rows.append([beams, system, f"{same} of {len(found)}", f"{bleu(found, references)['bleu']:.2f}"])
     return rows
+
+
+def measure_model(systems: list[str], case: Case, title: str, rounds: int) -> dict[str, dict[str, list[Any]]]:
+    """Of each system its rounds, below the name of the model."""
+    alone(translations, systems[-1], replace(case, sentences=case.sentences[:1]))  # converts it for CTranslate2
+    found = [one_round(systems[:: 1 - 2 * (number % 2)], systems, measure, case) for number in range(rounds)]
+    return {title: {system: [one[system] for one in found] for system in systems}}
+
+
+def section(results: Results) -> Section:
+    """Sentences a second and memory, and how many times those of stock."""
+    rows, ratios, count = [], {}, results.settings["sentences"]
+    for case in results.cases.values():
+        for title, systems in case["value"].items():
+            rounds = [dict(zip(systems, runs, strict=True)) for runs in zip(*systems.values(), strict=True)]
+            seconds, memory = ({one: column(rounds, one, key) for one in systems} for key in ("seconds", "memory_mb"))
+            for system in systems:
+                cells = [spread(seconds[BASE], seconds[system]), f"{count / median(seconds[system]):.1f}"]
+                cells += [spread(memory[system], memory[BASE]), f"{median(memory[system]):,.0f}"]
+                rows.append([title, system, *cells])
+                if system != "ours":
+                    ratios[f"decoding {title}: ours / {system}"] = spread(seconds[system], seconds["ours"])
+    head = ["model", "system", "times stock", "sentences a second", "memory, times stock", "MB"]
+    return Section("Decoding", table_text(head, rows), ratios)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure what is left, and print the tables."""
-    parser = options(__doc__, "translation.json")
+    parser = options(__doc__)
     parser.add_argument("--data", type=Path, help="folder of train.*.gz and test_2016_flickr.en.gz or test.en.gz")
-    parser.add_argument("--model", help="folder of a trained stock model")
-    parser.add_argument("--shape", nargs="*", help="among 6-6 and 18-6; default: both")
+    parser.add_argument("--model", type=Path, help="folder of a trained stock model, measured as well")
+    parser.add_argument("--shape", nargs="*", help="among 6-6 and 18-6, or none; default: both")
     parser.add_argument("--sentences", type=int, default=300, help="so many from the start of the test set")
+    parser.add_argument("--num-beams", type=int, default=5, help="beam size")
     parser.add_argument("--steps", type=int, default=15, help="decoder steps of a sentence under random weights")
     parser.add_argument("--check", type=int, default=0, help="compare the trained model's translations of so many")
     args = parser.parse_args(arguments)
     if args.check and not args.model:
         parser.error("--check needs a trained model; name its folder with --model")
-    text = text_files(args.data, args.output.parent, args.toy)
-    test = next(path for name in ("test_2016_flickr", "test") if (path := text / f"{name}.en.gz").is_file())
-    sentences = list(islice(read_lines(test), 4 if args.toy else max(args.sentences, args.check)))
-    known = TOY if args.toy else SHAPES
-    settings = {"data": str(args.data), "toy": args.toy, "sentences": args.sentences, "steps": args.steps}
-    results, rows = Results(args.output, settings), []
+    count, known = 4 if args.toy else args.sentences, TOY if args.toy else SHAPES
+    settings = {"corpus": corpus(args), "sentences": count, "num_beams": args.num_beams, "steps": args.steps}
+    results = Results.open(args, "decoding", settings)
     with TemporaryDirectory() as temporary:
-        cases = {
-            f"random, {name} d {known[name].d_model}": Case(
-                random_model(known[name], text, Path(temporary) / name, 400 if args.toy else 8000),
-                sentences[: args.sentences], steps=args.steps,
+        os.environ["HF_HOME"] = temporary  # of the processes that measure: where models are converted
+        text = text_folder(args, Path(temporary))
+        sentences = lines(text, "en", "test_2016_flickr", "test", count=max(count, args.check))
+        references = lines(text, "de", "test_2016_flickr", "test", count=args.check)
+        for name in known if args.shape is None else args.shape:
+            folder = random_model(known[name], text, Path(temporary) / name, 400 if args.toy else 8000)
+            case, title = (
+                Case(folder, sentences[:count], args.num_beams, args.steps),
+                f"random, {name} d {known[name].d_model}",
             )
-            for name in args.shape or known
-        }  # fmt: skip
+            results.measure(name, measure_model, systems(), case, title, args.rounds)
         if args.model:
-            cases[f"trained, {args.model}"] = Case(args.model, sentences[: args.sentences])
-        for title, case in cases.items():
-            found = results.rounds(title, systems(), args.rounds, measure, case)
-            seconds = {system: [one["seconds"] for one in runs] for system, runs in found.items()}
-            for system, runs in found.items():
-                use = median(one["cpu_seconds"] / one["seconds"] / (os.cpu_count() or 1) for one in runs)
-                speed, memory = len(case.sentences) / median(seconds[system]), median(one["memory_mb"] for one in runs)
-                times = ratio(seconds[BASE], seconds[system])
-                rows.append([title, system, times, f"{speed:.1f}", f"{use:.0%}", f"{memory:,.0f}"])
-    show("Translation", ["model", "system", f"times {BASE}", "sentences a second", "CPU use", "memory, MB"], rows)
+            case = Case(str(args.model), sentences[:count], args.num_beams)
+            results.measure(str(args.model), measure_model, systems(), case, f"trained, {args.model}", args.rounds)
+    print(section(results).text)
     if args.check:
-        checked = compare(Case(args.model, sentences[: args.check]))
-        show("Translations", ["beam", "system", f"same as {EXACT}", "of"], checked)
-    print(f"\n{args.output}")
+        case, head = Case(str(args.model), sentences[: args.check]), ["beam", "system", f"same as {EXACT}", "BLEU"]
+        print("\n" + table_text(head, compare(case, references[: args.check])))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Drawing: what is inside a model, how large it is and how fast."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...model.omega import log_n
 from ...model.sublayers import Stack, count_sublayers
 from ...weights.folding import omega_by_sublayer
 from ...weights.profiling import omega_origin
-from .curves import COLOURS, MARKERS, legend_above, line_style, literal, save
+from .curves import COLOURS, legend_above, line_style, literal, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
 CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
@@ -156,21 +156,4 @@ def plot_sizes(sizes: Mapping[str, Mapping[str, int]], path: Path) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="parameters (millions)", xlim=(0, max(left) * 1.15))
     legend_above(figure, axes, "")
-    save(figure, path)
-
-
-def plot_speed(facts: Mapping[str, Any], path: Path) -> None:
-    """Target tokens a second by depth of either stack, as in figure 4 of Wang et al. 2019."""
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    for index, varied in enumerate(STACKS):
-        rows: Sequence[Mapping[str, Any]] = [row for row in facts["rows"] if row["varied"] == varied]
-        depths, speeds = [row[f"{varied}_layers"] for row in rows], [row["tokens_per_second"] for row in rows]
-        other = "decoder" if varied == "encoder" else "encoder"
-        label = f"{varied} (with {facts['settings']['others']} {other} layers)"
-        axes.plot(depths, speeds, label=label, marker=MARKERS[index], **line_style(index))
-    settings = facts["settings"]
-    axes.set(xlabel="layers", ylabel="target tokens per second", ylim=(0, None))
-    axes.set_title(f"beam {settings['num_beams']}, d {settings['d_model']}, {facts['device']}", fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.legend(title="depth of the")
     save(figure, path)

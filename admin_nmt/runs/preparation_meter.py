@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from ..runs.preparation import Step
 from ..system.processes import print_once
+from .preparation import Step
 
 
 class Meter:

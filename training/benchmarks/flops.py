@@ -1,40 +1,25 @@
 """Floating-point operations of an update, and how many a GPU can do a second."""
 
+from collections.abc import Iterable
+
 from admin_nmt import AdminConfig
 
 # Dense products in bfloat16, accumulated in float32, in 10¹² operations a second, from NVIDIA's data sheets, whose
 # larger figures are for sparse matrices. A name that holds another comes first.
 PEAKS = {
-    "H200 NVL": 835.5,
-    "H200": 989.4,
-    "H100 PCIe": 756.5,
-    "H100 NVL": 835.5,
-    "H100": 989.4,
-    "GH200": 989.4,
-    "A100": 311.9,
-    "L40S": 362.0,
-    "L40": 181.0,
-    "L4": 121.0,
-    "A10": 125.0,
-    "RTX A6000": 154.8,
-    "RTX 4090": 165.2,
-    "RTX 3090": 71.0,
-}
-# The same sheets; float32 runs on other units.
-OF_BFLOAT16 = {"bf16": 1.0, "master_weights": 1.0, "fp16": 1.0, "tf32": 0.5}
+    "H200 NVL": 835.5, "H200": 989.4, "H100 PCIe": 756.5, "H100 NVL": 835.5, "H100": 989.4, "GH200": 989.4,
+    "A100": 311.9, "L40S": 362.0, "L40": 181.0, "L4": 121.0, "A10": 125.0, "RTX 4090": 165.2, "RTX 3090": 71.0,
+}  # fmt: skip
 
 
-def peak_flops(device: str, precision: str) -> float | None:
-    """Operations a second that a GPU can do at most, by its name; None where the table lacks it.
+def peak_flops(device: str) -> float | None:
+    """Operations a second that a GPU can do at most in bfloat16, by its name; None where the table lacks it.
 
     Args:
         device: as `torch.cuda.get_device_name` gives it, such as "NVIDIA H100 80GB HBM3".
-        precision: "bf16", "master_weights", "fp16", "tf32" or "float32".
     """
     words = f" {device} ".replace("-", " ")
-    peak = next((peak for name, peak in PEAKS.items() if f" {name} " in words), None)
-    share = OF_BFLOAT16.get(precision)
-    return None if peak is None or share is None else peak * share * 1e12
+    return next((peak * 1e12 for name, peak in PEAKS.items() if f" {name} " in words), None)
 
 
 def forward_flops(config: AdminConfig, sentences: int, source: int, target: int) -> int:
@@ -65,6 +50,6 @@ def forward_flops(config: AdminConfig, sentences: int, source: int, target: int)
     return sentences * (config.encoder_layers * encoder + config.decoder_layers * decoder + output)
 
 
-def update_flops(config: AdminConfig, shapes: list[tuple[int, int, int]]) -> int:
-    """Of the forward and backward passes over batches: 3·F each, whatever checkpointing computes again."""
+def update_flops(config: AdminConfig, shapes: Iterable[tuple[int, int, int]]) -> int:
+    """Operations of the forward and backward passes over batches: 3·F each, whatever checkpointing computes again."""
     return sum(3 * forward_flops(config, *shape) for shape in shapes)
