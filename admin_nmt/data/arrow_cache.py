@@ -106,33 +106,12 @@ def map_shards(
 ) -> Dataset:
     """Applies a function to the batches of a dataset and keeps what it returns in a folder, one file a shard.
 
-    See `map_whole_shards`, which takes the same arguments, for what it keeps.
-
-    Args:
-        function: maps a batch of rows to new columns, of any number of rows.
-    """
-    step: dict[str, Any] = {"fingerprint": fingerprint, "num_proc": num_proc, "desc": desc}
-    return map_whole_shards(dataset, partial(map, function), features, folder, **step)
-
-
-def map_whole_shards(
-    dataset: Dataset,
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Columns]],
-    features: Features,
-    folder: Path,
-    *,
-    fingerprint: str,
-    num_proc: int | None = None,
-    desc: str,
-) -> Dataset:
-    """Applies a function to the shards of a dataset and keeps what it returns in a folder, one file a shard.
-
     Whole shards that are in the folder already are not made again. Another process that makes the same folder is waited
     for.
 
     Args:
         dataset: at least one row.
-        function: maps the batches of a shard to batches of new columns, of any number of rows.
+        function: maps a batch of rows to new columns, of any number of rows.
         features: types of the new columns.
         folder: belongs to this step and these inputs alone.
         fingerprint: of the new dataset.
@@ -159,7 +138,7 @@ def map_whole_shards(
 
 def _write_shard(
     dataset: Dataset,
-    function: Callable[[Iterable[pa.RecordBatch]], Iterable[Columns]],
+    function: Callable[[pa.RecordBatch], Columns],
     features: Features,
     paths: Sequence[Path],
     index: int,
@@ -167,7 +146,7 @@ def _write_shard(
     stop = min((index + 1) * SHARD, len(dataset))
     starts = range(index * SHARD, stop, BATCH)
     batches = (batch for start in starts for batch in record_batches(dataset, start, min(start + BATCH, stop)))
-    write_arrow(paths[index], function(batches), features)
+    write_arrow(paths[index], map(function, batches), features)
     return stop - index * SHARD
 
 

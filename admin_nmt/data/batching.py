@@ -42,7 +42,7 @@ def batch_by_size(
     order, num_tokens = np.asarray(order, dtype=np.intp), np.asarray(num_tokens)
     lengths = num_tokens[order]
     check_lengths(order, lengths, max_tokens)
-    sizes = np.arange(1, max_tokens + 1)
+    sizes = np.arange(1, len(order) + 1)
     batches, start = [], 0
     while start < len(order):
         # The longest length only grows along the order, so the first one bounds the size of the batch.

@@ -3,7 +3,7 @@
 No step holds a corpus in memory, and each is cached under a key of its inputs.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,21 @@ def read_corpora(
     Returns:
         The training corpora, and the raw pairs of `valid` and `test` where they are given.
     """
-    _check_fields("data", spec, SPLITS)
     options: dict[str, Any] = {"cache_dir": cache_dir, "num_proc": num_proc}
     # A faulty field is refused before hours of reading.
     given = {split: _corpora(spec, split) for split in SPLITS}
-    treatments = [Treatment(where, **_part(fields, TREATMENT_FIELDS)) for where, fields in given["train"]]
-    arguments = {split: [_part(fields, CORPUS_FIELDS) for _, fields in named] for split, named in given.items()}
-    pairs = {split: [load_parallel(**files, **options) for files in several] for split, several in arguments.items()}
+    treatments = [
+        Treatment(where, **{name: fields[name] for name in TREATMENT_FIELDS if name in fields})
+        for where, fields in given["train"]
+    ]
+    others = {*TREATMENT_FIELDS, *TEST_FIELDS}
+    pairs = {
+        split: [
+            load_parallel(**{name: value for name, value in fields.items() if name not in others}, **options)
+            for _, fields in named
+        ]
+        for split, named in given.items()
+    }
     if valid_every is not None:
         pairs["train"], taken = _every(pairs["train"], valid_every)
         for treatment, part in zip(treatments, pairs["train"], strict=True):
@@ -80,10 +88,6 @@ def _every(corpora: Sequence[Dataset], n: int) -> tuple[list[Dataset], list[Data
     return rest, taken
 
 
-def _part(corpus: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: corpus[name] for name in names if name in corpus}
-
-
 def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The corpora of a split, each with the name of its field."""
     if split not in spec:
@@ -92,11 +96,7 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
     named = [(f"data.{split}", given)]
     if isinstance(given, list) and split != "test":  # scores and cards name one test set
         named = [(f"data.{split}[{number}]", corpus) for number, corpus in enumerate(given)]
-    known = CORPUS_FIELDS + {"train": TREATMENT_FIELDS, "test": TEST_FIELDS}.get(split, ())
     for where, corpus in named:
-        _check_fields(where, corpus, known)
-        if not corpus.get("source"):
-            raise ValueError(f"{where} has no source; give a file or the name of a dataset")
         if split == "test" and isinstance(corpus["source"], list):
             raise ValueError(f"{where}.source is a list; give one file, as scores and model cards name one test set")
         for file in [*own_files(corpus["source"], corpus.get("target")), *(corpus.get("more_references") or [])]:
@@ -166,11 +166,3 @@ def clean_corpora(
         cleaned.append(replace(corpus, pairs=pairs))
         total = {name: total.get(name, 0) + count for name, count in counts.items()}
     return cleaned, total
-
-
-def _check_fields(section: str, given: Any, known: Collection[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{section} is {given!r}; give a mapping with fields of {', '.join(known)}")
-    for field in given:
-        if field not in known:
-            raise ValueError(f"{section} has an unknown field {field!r}; known are {', '.join(known)}")

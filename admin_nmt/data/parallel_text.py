@@ -27,7 +27,6 @@ from pyarrow.parquet import ParquetFile
 from ..system.files import whole_file
 from .arrow_cache import BATCH, batched_columns, for_each, open_arrow, write_arrow, write_unless_whole
 from .checksums import add_checksum, discard, is_whole
-from .line_blocks import BLOCK_ERRORS, read_pairs
 from .text_lines import read_lines
 
 PAIR = Features({"source": Value("string"), "target": Value("string")})
@@ -181,20 +180,11 @@ def _from_files(
     def write(file: Path) -> None:
         write_arrow(file, batched_columns(reader(*paths, **options), list(PAIR)), PAIR)
 
-    def write_once(file: Path) -> None:
-        try:
-            if reader is _read_text:
-                write_arrow(file, read_pairs(*paths), PAIR)
-                return
-        except BLOCK_ERRORS:  # of some line, which the reader that goes line by line will tell
-            pass
-        write(file)
-
     if any(map(is_pipe, paths)):
         return _from_pipes(write, paths, folder)
     key = Hasher.hash([reader.__name__, options, *(_digest(path, folder) for path in paths)])
     file = folder / f"pairs-{key}.arrow"
-    write_unless_whole(file, file.with_suffix(".lock"), partial(write_once, file))
+    write_unless_whole(file, file.with_suffix(".lock"), partial(write, file))
     return open_arrow([file], key)
 
 

@@ -1,9 +1,10 @@
 """Rewriting of training text with Moses' rules: normalised punctuation, plain text of tokenised files, tokens."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -11,16 +12,14 @@ from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
-from .arrow_cache import Columns, map_shards, map_whole_shards
+from .arrow_cache import map_shards
 from .parallel_text import PAIR
 from .tokenization.bpe_codes import CONTINUED
-from .tokenization.byte_bpe import count_parts
 from .tokenization.moses import Moses, without_region
 
 COUNTED = Features({"word": Value("string"), "count": Value("int64")})
 
 Rule = Callable[[str], str]
-Count = Callable[[Iterable[pa.Array]], Counter[str]]
 
 
 def normalizer(language: str) -> Rule:
@@ -99,30 +98,11 @@ def count_words(
 
     Counted a shard at a time and cached; only the counts are held in memory.
     """
-    return _count(dataset, sides, "words", _words, cache_dir, num_proc)
-
-
-def count_word_parts(
-    dataset: Dataset, sides: Sequence[str], *, cache_dir: str | Path | None = None, num_proc: int | None = None
-) -> Counter[str]:
-    """`count_parts` of columns of a dataset."""
-    return _count(dataset, sides, "parts", count_parts, cache_dir, num_proc)
-
-
-def count_in(batches: Iterable[pa.RecordBatch], sides: Sequence[str], count: Count) -> Iterator[Columns]:
-    """What `count` counts in these columns of the batches, as columns of `COUNTED`."""
-    counts = count(batch.column(side) for batch in batches for side in sides)
-    yield {"word": list(counts), "count": list(counts.values())}
-
-
-def _count(
-    dataset: Dataset, sides: Sequence[str], name: str, count: Count, cache_dir: str | Path | None, num_proc: int | None
-) -> Counter[str]:
-    key = Hasher.hash([name, dataset._fingerprint, list(sides)])
+    key = Hasher.hash(["words", dataset._fingerprint, list(sides)])
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"counted-{key}"
-    function = partial(count_in, sides=tuple(sides), count=count)
-    step = {"fingerprint": key, "num_proc": num_proc, "desc": f"counting {name}"}
-    counted = map_whole_shards(dataset, function, COUNTED, folder, **step)
+    function = partial(count_in, sides=tuple(sides))
+    step: dict[str, Any] = {"fingerprint": key, "num_proc": num_proc, "desc": "counting words"}
+    counted = map_shards(dataset, function, COUNTED, folder, **step)
     total: Counter[str] = Counter()
     for batch in counted.data.to_batches():
         for word, times in zip(*(batch.column(column).to_pylist() for column in COUNTED), strict=True):
@@ -130,9 +110,11 @@ def _count(
     return total
 
 
-def _words(columns: Iterable[pa.Array]) -> Counter[str]:
-    lines = (line for texts in columns for line in texts.to_pylist())
-    return Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
+def count_in(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
+    """How often each word stands in these columns of a batch, as columns of `COUNTED`."""
+    lines = (line for side in sides for line in batch.column(side).to_pylist())
+    counts = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
+    return {"word": list(counts), "count": list(counts.values())}
 
 
 def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:

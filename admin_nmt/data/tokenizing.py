@@ -1,11 +1,9 @@
 """Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
@@ -20,8 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from .arrow_cache import BATCH, map_shards
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from .parallel_text import PAIR
-from .tokenization.fairseq_tokenizer import FairseqTokenizer
-from .tokenization.text_encoding import TextEncoder, text_encoders
+from .tokenization.pieces import tokenizer_digest
 
 DIGESTED = 1_000_000  # pairs, some hundred megabytes of ids
 WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
@@ -80,10 +77,8 @@ def tokenize(
         if tokenizer("")["input_ids"] != [tokenizer.eos_token_id]:
             raise ValueError(f"the {side} tokenizer does not end a sentence with its eos_token; set its post-processor")
     prefix = [] if tag is None else [_tag_id(tag, source_tokenizer)]
-    states = [_hashable(tokenizer) for tokenizer in tokenizers]
-    key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *states])
-    encoders = text_encoders(*tokenizers)
-    encode = partial(encode_pairs, encoders=encoders, prefix=prefix, max_length=max_length, keep_text=keep_text)
+    key = Hasher.hash([dataset._fingerprint, max_length, prefix, keep_text, *map(tokenizer_digest, tokenizers)])
+    encode = partial(encode_pairs, tokenizers=tokenizers, prefix=prefix, max_length=max_length, keep_text=keep_text)
     tokenized = map_shards(
         dataset,
         encode,
@@ -107,7 +102,7 @@ def _tag_id(tag: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 def encode_pairs(
     batch: pa.RecordBatch,
-    encoders: tuple[TextEncoder, TextEncoder],
+    tokenizers: tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase],
     prefix: Sequence[int],
     max_length: int | None,
     keep_text: bool,
@@ -116,39 +111,28 @@ def encode_pairs(
 
     Args:
         batch: columns `source` and `target`, text.
-        encoders: of source and target; see `text_encoders`.
+        tokenizers: of source and target.
         prefix: ids that go in front of every source.
         max_length: leave out pairs with a side of more tokens.
         keep_text: put the text behind the ids.
     """
-    columns: dict[str, pa.Array] = {}
-    for side, name, encode, before in zip(PAIR, ("input_ids", "labels"), encoders, (prefix, ()), strict=True):
-        ids, lengths = encode(batch.column(side), before)
-        ends = np.append(0, lengths.cumsum()).astype(np.int32)
-        columns[name] = pa.ListArray.from_arrays(ends, pa.array(ids))
-        columns[f"{side}_length"] = pa.array(lengths.astype(np.int32))
-    if keep_text:
-        columns |= {side: batch.column(side) for side in PAIR}
-    encoded = pa.RecordBatch.from_pydict({name: columns[name] for name in (TOKENIZED if keep_text else IDS)})
+    sources, targets = (batch.column(side).to_pylist() for side in PAIR)
+    plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    ids = [[*prefix, *row] for row in tokenizers[0](sources, **plain)["input_ids"]]
+    labels = tokenizers[1](text_target=targets, **plain)["input_ids"]
+    columns = {
+        "input_ids": ids,
+        "labels": labels,
+        "source_length": list(map(len, ids)),
+        "target_length": list(map(len, labels)),
+    }
+    features = TOKENIZED if keep_text else IDS
+    texts = {side: batch.column(side) for side in PAIR} if keep_text else {}
+    encoded = pa.RecordBatch.from_pydict(columns | texts, schema=features.arrow_schema)
     if max_length is None:
         return encoded
-    longest = pc.max_element_wise(columns["source_length"], columns["target_length"])
+    longest = pc.max_element_wise(encoded["source_length"], encoded["target_length"])
     return encoded.filter(pc.less_equal(longest, max_length))
-
-
-def tokenizer_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The content of tokenizer.json less padding and truncation, which earlier calls of the tokenizer leave behind.
-
-    Of a tokenizer without one, such as that of the Hub's Marians, digests of all files that it saves.
-    """
-    if isinstance(tokenizer, FairseqTokenizer):
-        return tokenizer.state()
-    if not tokenizer.is_fast:
-        with TemporaryDirectory() as folder:
-            tokenizer.save_pretrained(folder)
-            return {file.name: sha256(file.read_bytes()).hexdigest() for file in sorted(Path(folder).iterdir())}
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    return {name: value for name, value in state.items() if name not in ("padding", "truncation")}
 
 
 def digest_of(dataset: Dataset) -> str:
@@ -182,12 +166,6 @@ def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> t
     # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
     table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
     return table["source_length"].to_numpy(), table["target_length"].to_numpy()
-
-
-def _hashable(tokenizer: PreTrainedTokenizerBase) -> Any:
-    """Its state for `Hasher`, which needs half a second for the objects of a vocabulary and none for a string."""
-    state = tokenizer_state(tokenizer)
-    return state if isinstance(tokenizer, FairseqTokenizer) else json.dumps(state, sort_keys=True)
 
 
 def share_of(dataset: Dataset, column: str, token: int | None) -> float:

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data.tokenization.pieces import (
     capitalised_too,
     piece_texts,
-    same_ids,
     spellings,
     spelt_words,
+    tokenizer_digest,
     word_numbers,
     words_go_on,
 )
@@ -361,7 +361,7 @@ def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase
     first, *others = [check_tokenizers(folder, read_config(folder)) for folder in folders]
     for folder, pair in zip(folders[1:], others, strict=True):
         for side, mine, other in zip(("source", "target"), first, pair, strict=True):
-            if not same_ids(mine, other):
+            if tokenizer_digest(mine) != tokenizer_digest(other):
                 raise ValueError(f"{folders[0]} and {folder} make no ensemble: their {side} vocabularies differ")
     return first
 

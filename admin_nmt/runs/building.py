@@ -10,7 +10,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.tokenization.byte_bpe import check_tokenizer, load_tokenizers
-from ..data.tokenizing import longest_sentence, tokenizer_state
+from ..data.tokenization.pieces import tokenizer_digest
+from ..data.tokenizing import longest_sentence
 from ..system.errors import refusing_code
 from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
@@ -50,7 +51,7 @@ def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
     if (folder / "tokenizer_config.json").exists():
         tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
         for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
-            if tokenizer_state(own) != tokenizer_state(other):
+            if tokenizer_digest(own) != tokenizer_digest(other):
                 raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
 
 

@@ -17,15 +17,16 @@ from datasets import Dataset, DatasetDict
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from ..data.arrow_cache import BATCH
 from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions
 from ..data.corpora import SPLITS, clean_corpora, read_corpora
 from ..data.mixing import Corpus, mix
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
-from ..data.rewriting import count_word_parts, count_words
+from ..data.rewriting import count_words
 from ..data.tokenization.bpe_codes import BpeCodes
-from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_on_counts, with_pad_at, with_tags
+from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
 from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..data.tokenization.subword_training import (
     NEEDS_SUBWORD_NMT,
@@ -284,8 +285,7 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], options: dict[str, Any])
         if not whole:
             tokenizers = []
             for sides, (_, size) in zip(_vocabularies(joint), recipe.tokenizer.sizes(), strict=True):
-                counts = _summed(count_word_parts(corpus.pairs, sides, **options) for corpus in training)
-                tokenizers.append(train_on_counts(counts, size, tags=tags))
+                tokenizers.append(train_tokenizer(_texts(training, sides), size, tags=tags))
             # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
             pad = min(map(len, tokenizers)) - 1
             tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
@@ -298,6 +298,14 @@ def _tokenizers(recipe: Recipe, training: list[Corpus], options: dict[str, Any])
 def _vocabularies(joint: bool) -> list[list[str]]:
     """The sides of each vocabulary."""
     return [["source", "target"]] if joint else [["source"], ["target"]]
+
+
+def _texts(training: Sequence[Corpus], sides: Sequence[str]) -> Iterator[str]:
+    """The text of these sides of all corpora."""
+    for corpus in training:
+        for batch in corpus.pairs.iter(BATCH):
+            for side in sides:
+                yield from batch[side]
 
 
 def _summed(counts: Iterable[Counter[str]]) -> Counter[str]:

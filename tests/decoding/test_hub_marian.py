@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.data.tokenization.pieces import piece_texts
-from admin_nmt.data.tokenizing import tokenizer_state
+from admin_nmt.data.tokenization.pieces import piece_texts, tokenizer_digest
 from admin_nmt.decoding.search.forced_decoding import target_log_probs
 from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.translator import Translator
@@ -124,10 +123,10 @@ def test_it_is_evaluated(marian, tmp_path):
     results = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
     assert results["sentences"] == results["nll_sentences"] == len(SENTENCES) and results["nll"] > 0
     tokenizer = load_tokenizers(marian)[0]
-    assert tokenizer_state(tokenizer) == tokenizer_state(load_tokenizers(marian)[0])
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(load_tokenizers(marian)[0])
     other = MarianTokenizer.from_pretrained(marian)
     other.add_tokens(["another"])
-    assert tokenizer_state(other) != tokenizer_state(tokenizer)
+    assert tokenizer_digest(other) != tokenizer_digest(tokenizer)
 
 
 def test_a_missing_package_is_named(marian, monkeypatch):

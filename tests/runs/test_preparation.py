@@ -52,7 +52,7 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     monkeypatch.setattr(
         tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there")
     )
-    monkeypatch.setattr(preparation, "train_on_counts", lambda *_, **__: pytest.fail("trained a second tokenizer"))
+    monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])

@@ -9,13 +9,10 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice, repeat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
@@ -24,13 +21,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from ...system.errors import refusing_code
 from ...system.terminal import progress_bar
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
 TARGET_FOLDER = "target_tokenizer"
-COUNTED = 10_000  # texts at once
 
 # A piece stays inside a word, with the space before it. Marks belong to the letters they modify. A digit stands alone,
 # so that the model sees the decimal positions of every number. As no piece mixes letters and punctuation, none can be
@@ -58,68 +51,20 @@ def train_tokenizer(
     Raises:
         ValueError: vocab_size has no room for the 256 bytes, the special tokens and the tags.
     """
-    import pyarrow as pa
-
-    lines = iter(progress_bar(texts, desc="vocabulary", unit="line", unit_scale=True))
-    columns = (pa.array(some, pa.string()) for some in iter(lambda: list(islice(lines, COUNTED)), []))
-    return train_on_counts(count_parts(columns), vocab_size, max_length, tags)
-
-
-def count_parts(columns: Iterable["pa.Array"]) -> Counter[str]:
-    """How often the stretches of texts occur within which byte-level BPE merges, in its letters for bytes.
-
-    Those of one byte are left out, as there is nothing to merge. Counts of several texts may be added.
-    """
-    from .word_cutting import cut, parts  # loads pyarrow, which translating never needs
-
-    words: Counter[str] = Counter()
-    for texts in columns:
-        codes, _, known = cut(texts)
-        for word, times in zip(known, np.bincount(codes, minlength=len(known)).tolist(), strict=True):
-            words[word] += times
-    pre_tokenizer = pipeline(BPE()).pre_tokenizer
-    counts: Counter[str] = Counter()
-    for word, times in words.items():
-        for part in parts(word, pre_tokenizer):
-            if len(part) > 1 and times:  # none: words that were joined to others
-                counts[part] += times
-    return counts
-
-
-def train_on_counts(
-    counts: Mapping[str, int], vocab_size: int, max_length: int = 1024, tags: Sequence[str] = ()
-) -> PreTrainedTokenizerFast:
-    """The tokenizer that `train_tokenizer` trains on texts with these counts of `count_parts`."""
     smallest = SMALLEST_VOCABULARY + len(tags)
     if vocab_size < smallest:
         raise ValueError(
             f"vocab_size is {vocab_size}, but 256 bytes and {smallest - 256} special tokens need at least {smallest}."
         )
-    # tokenizers takes no counts, only text, so that each part comes as often as it was counted; to find a line feed
-    # costs a third of what its pattern does, and no part has one.
-    backend = Tokenizer(BPE())
-    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("\n")
     trainer = BpeTrainer(
         vocab_size=vocab_size - 1,  # <pad> follows the trained pieces
         special_tokens=[EOS, UNK, *tags],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,  # its bars stay on the screen
     )
-    backend.train_from_iterator(_repeated(counts), trainer)
+    backend = pipeline(BPE())
+    backend.train_from_iterator(progress_bar(texts, desc="vocabulary", unit="line", unit_scale=True), trainer)
     return _as_fast(_with_special_tokens(backend, tags), tags, max_length)
-
-
-def _repeated(counts: Mapping[str, int], at_once: int = 200) -> Iterator[str]:
-    """Each word as often as it is counted, some hundred words in a text."""
-    rest: list[str] = []
-    for word, times in counts.items():
-        if times >= at_once:
-            yield from repeat("\n".join([word] * at_once), times // at_once)
-        rest += [word] * (times % at_once)
-        if len(rest) >= at_once:
-            yield "\n".join(rest)
-            rest.clear()
-    yield "\n".join(rest)
 
 
 def with_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str]) -> PreTrainedTokenizerBase:

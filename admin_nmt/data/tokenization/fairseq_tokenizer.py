@@ -122,7 +122,7 @@ class FairseqTokenizer(PreTrainedTokenizer):
 
     def state(self) -> dict[str, Any]:
         """All that the ids of a text depend on."""
-        codes = {"ranks": self.codes.ranks, "separate_end": self.codes.separate_end}
+        codes = {"merges": list(self.codes.ranks), "separate_end": self.codes.separate_end}
         return {"symbols": self.symbols, **codes, **{name: self.init_kwargs[name] for name in ("moses", "lowercase")}}
 
     def of_words(self) -> Self:

@@ -3,6 +3,9 @@
 import json
 import unicodedata
 from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenizers import decoders
@@ -54,18 +57,23 @@ def capitalised_too(text: str) -> list[str]:
     return sorted({words, words[:1].upper() + words[1:]})
 
 
-def same_ids(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase) -> bool:
-    """Whether two tokenizers give every text the same ids."""
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of all that the ids of a text depend on: tokenizers with equal digests give every text the same ids.
 
-    def state(tokenizer: PreTrainedTokenizerBase) -> Any:
-        if isinstance(tokenizer, FairseqTokenizer):
-            return tokenizer.state()
-        if isinstance(tokenizer, PreTrainedTokenizerFast):
-            whole = json.loads(tokenizer.backend_tokenizer.to_str())
-            return {name: part for name, part in whole.items() if name not in ("truncation", "padding")}
-        return tokenizer.get_vocab()
-
-    return state(first) == state(second)
+    That is tokenizer.json without padding and truncation, which earlier calls of the tokenizer leave behind, or, where
+    there is none, as with the Hub's Marians, the files of the vocabulary.
+    """
+    state: dict[str, Any]
+    if isinstance(tokenizer, FairseqTokenizer):
+        state = tokenizer.state()
+    elif isinstance(tokenizer, PreTrainedTokenizerFast):
+        state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
+    else:
+        with TemporaryDirectory() as folder:
+            tokenizer.save_vocabulary(folder)
+            state = {file.name: sha256(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
+        state["added"] = tokenizer.get_added_vocab()
+    return sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def words_go_on(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
