@@ -1,5 +1,9 @@
+"""Batches under a token budget: each pair once, the same wherever and whenever they are planned."""
+
 import gzip
+import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +20,18 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from torch.utils.data import DataLoader
 
+from admin_nmt.data import tokenizing
 from admin_nmt.data.batching import (
     Seq2SeqCollator,
+    Survey,
     TokenBatchSampler,
+    WindowedBatchSampler,
     batch_by_size,
+    batch_shapes,
     generation_batches,
     serpentine_order,
 )
+from admin_nmt.data.tokenizing import batch_sampler, longest_sentence, pair_lengths, survey
 
 lengths = st.integers(min_value=1, max_value=60)
 pairs = st.lists(st.tuples(lengths, lengths), min_size=1, max_size=200)
@@ -33,8 +42,17 @@ def random_lengths(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.integers(2, 40, n), rng.integers(2, 40, n)
 
 
-def sampler_of(n: int, max_tokens: int = 100, **options) -> TokenBatchSampler:
-    return TokenBatchSampler(*random_lengths(n), max_tokens, seed=7, **options)
+def windowed(source, target, max_tokens=100, *, seed=7, window=64, block=16, **options) -> WindowedBatchSampler:
+    source, target = np.asarray(source), np.asarray(target)
+    read = lambda start, stop: (source[start:stop], target[start:stop])  # noqa: E731
+    return WindowedBatchSampler(len(source), read, max_tokens, seed=seed, window=window, block=block, **options)
+
+
+def at_once(source, target, max_tokens=100, *, seed=7, **options) -> TokenBatchSampler:
+    return TokenBatchSampler(source, target, max_tokens, seed=seed, **options)
+
+
+both = pytest.mark.parametrize("make", [at_once, windowed])
 
 
 def as_lists(batches) -> list[list[int]]:
@@ -67,16 +85,22 @@ def test_batch_by_size_equals_the_plain_loop(num_tokens: list[int], max_tokens: 
     assert as_lists(batch_by_size(order, num_tokens, max_tokens)) == greedy_batches(order, num_tokens, max_tokens)
 
 
-@given(pairs=pairs, max_tokens=st.integers(60, 1000), multiple=st.integers(1, 8))
-def test_every_pair_once_and_never_over_budget(pairs: list[tuple[int, int]], max_tokens: int, multiple: int) -> None:
+@both
+@given(
+    pairs=pairs, max_tokens=st.integers(60, 1000), multiple=st.integers(1, 8), epoch=st.integers(0, 3), data=st.data()
+)
+def test_every_pair_once_and_never_over_budget(make, pairs, max_tokens, multiple, epoch, data) -> None:
     source, target = np.array(pairs).T
-    sampler = TokenBatchSampler(source, target, max_tokens, seed=1, multiple=multiple)
+    sizes = {"window": data.draw(st.integers(1, 100)), "block": data.draw(st.integers(1, 40))}
+    options = sizes if make is windowed else {}
+    sampler = make(source, target, max_tokens, multiple=multiple, **options)
+    sampler.set_epoch(epoch)
     batches = list(sampler)
     assert len(batches) == len(sampler)
     assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))
     for batch in batches:
         assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
-    for batch in sampler.batches[:-1]:
+    for batch in sampler.batches[:-1] if make is at_once else ():
         assert len(batch) < multiple or len(batch) % multiple == 0
 
 
@@ -120,21 +144,23 @@ def test_padding_of_multi30k(shared: Path, max_tokens: int, limit: float) -> Non
         assert 1 - (sum(source) + sum(target)) / positions < limit
 
 
-def test_epochs_differ_only_in_the_order_of_the_same_batches() -> None:
-    sampler = sampler_of(300)
+@both
+def test_epochs_differ_only_in_the_order_of_the_same_batches(make) -> None:
+    sampler = make(*random_lengths(1000))
     first = list(sampler)
-    assert list(sampler) == first
+    assert list(sampler) == first == list(make(*random_lengths(1000)))
     sampler.set_epoch(1)
     second = list(sampler)
     assert second != first
     assert sorted(second) == sorted(first)
-    assert list(TokenBatchSampler(*random_lengths(300), 100, seed=8)) != first
+    assert list(make(*random_lengths(1000), seed=8)) != first
 
 
+@both
 @pytest.mark.parametrize("num_processes", [1, 2, 3])
 @pytest.mark.parametrize("pairs", [3, 200, 201, 250])
-def test_shards_cover_every_batch(num_processes: int, pairs: int) -> None:
-    sampler = sampler_of(pairs)
+def test_shards_cover_every_batch(make, num_processes: int, pairs: int) -> None:
+    sampler = make(*random_lengths(pairs))
     batches = list(sampler)
     shards = [list(BatchSamplerShard(sampler, num_processes, rank)) for rank in range(num_processes)]
     assert {len(shard) for shard in shards} == {-(-len(batches) // num_processes)}
@@ -144,11 +170,12 @@ def test_shards_cover_every_batch(num_processes: int, pairs: int) -> None:
     assert dealt[len(batches) :] == (batches * num_processes)[:surplus]
 
 
+@both
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_resume_in_mid_epoch_gives_the_remaining_batches(num_processes: int) -> None:
+def test_resume_in_mid_epoch_gives_the_remaining_batches(make, num_processes: int) -> None:
     def epoch_of(skip: int) -> list[list[int]]:
-        sampler = sampler_of(200)
-        loader = DataLoader(list(range(200)), batch_sampler=sampler, collate_fn=list)
+        sampler = make(*random_lengths(500))
+        loader = DataLoader(list(range(500)), batch_sampler=sampler, collate_fn=list)
         loader = prepare_data_loader(loader, num_processes=num_processes, process_index=num_processes - 1)
         loader = skip_first_batches(loader, skip) if skip else loader
         # accelerate's own set_epoch does not reach a sampler inside two wrappers.
@@ -157,11 +184,12 @@ def test_resume_in_mid_epoch_gives_the_remaining_batches(num_processes: int) -> 
         return list(loader)
 
     straight = epoch_of(skip=0)
-    assert epoch_of(skip=5) == straight[5:]
+    assert epoch_of(skip=23) == straight[23:]
 
 
-def test_sampler_has_no_batch_size() -> None:
-    assert not hasattr(sampler_of(10), "batch_size")
+@both
+def test_samplers_have_no_batch_size(make) -> None:
+    assert not hasattr(make(*random_lengths(10)), "batch_size")
 
 
 def test_generation_batches_go_from_long_to_short() -> None:
@@ -171,23 +199,33 @@ def test_generation_batches_go_from_long_to_short() -> None:
     assert generation_batches([], max_tokens=20) == []
 
 
+@both
 @pytest.mark.parametrize(
-    ("source", "target", "message"),
+    ("place", "wrong", "message"),
     [
-        ([5, 30], [5, 101], "sentence 1 has 101 tokens, more than max_tokens=100"),
-        ([5, 101], [5, 30], "sentence 1 has 101 tokens, more than max_tokens=100"),
-        ([5, 0, 3], [5, 0, 3], "sentence 1 has no tokens"),
-        ([5, 6], [5], "2 source lengths but 1 target lengths"),
+        ("source", 101, "sentence 77 has 101 tokens, more than max_tokens=100"),
+        ("target", 101, "sentence 77 has 101 tokens, more than max_tokens=100"),
+        ("both", 0, "sentence 77 has no tokens"),
     ],
 )
-def test_bad_lengths_are_refused(source: list[int], target: list[int], message: str) -> None:
+def test_bad_lengths_are_named_by_their_place_in_the_corpus(make, place: str, wrong: int, message: str) -> None:
+    source, target = random_lengths(100)
+    for side, values in (("source", source), ("target", target)):
+        if place in (side, "both"):
+            values[77] = wrong
     with pytest.raises(ValueError, match=message):
-        TokenBatchSampler(source, target, 100, seed=1)
+        make(source, target)
 
 
-def test_a_sentence_over_the_budget_is_refused_by_its_index() -> None:
+def test_unequal_numbers_of_lengths_and_single_sentences_over_the_budget_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 source lengths but 1 target lengths"):
+        at_once([5, 6], [5])
     with pytest.raises(ValueError, match="sentence 7 has 12 tokens, more than max_tokens=10"):
         batch_by_size([3, 7], [1] * 7 + [12], max_tokens=10)
+
+
+def test_a_budget_without_limit_takes_no_memory() -> None:
+    assert as_lists(batch_by_size([1, 0], [3, 2], max_tokens=2**40)) == [[1, 0]]
 
 
 PAIRS = [
@@ -222,11 +260,123 @@ def test_collator_does_without_labels() -> None:
     assert set(Seq2SeqCollator(pad_token_id=99)(sources)) == {"input_ids", "attention_mask"}
 
 
-@pytest.mark.parametrize("batch_sampler", [sampler_of(50), generation_batches(random_lengths(50)[0], 100)])
-def test_loader_over_a_dataset_gives_padded_batches(batch_sampler) -> None:
+@pytest.mark.parametrize(
+    "batch_sampler", [at_once(*random_lengths(50)), generation_batches(random_lengths(50)[0], 100)]
+)
+def test_loader_over_a_dataset_gives_padded_batches(sampler) -> None:
     source, target = random_lengths(50)
     rows = [{"input_ids": [1] * n, "labels": [1] * m} for n, m in zip(source, target, strict=True)]
-    loader = DataLoader(Dataset.from_list(rows), batch_sampler=batch_sampler, collate_fn=Seq2SeqCollator(2))
+    loader = DataLoader(Dataset.from_list(rows), batch_sampler=sampler, collate_fn=Seq2SeqCollator(2))
     batches = list(loader)
     assert sum(int(batch["attention_mask"].sum()) for batch in batches) == source.sum()
     assert sum(int((batch["labels"] == 1).sum()) for batch in batches) == target.sum()
+
+
+# Plans of corpora too large to be sorted at once
+
+
+def dataset_of(source, target) -> Dataset:
+    return Dataset.from_dict({"source_length": source, "target_length": target})
+
+
+def test_epochs_begin_with_different_windows():
+    sampler, first = windowed(*random_lengths(300), window=100, block=100), set()
+    for epoch in range(8):
+        sampler.set_epoch(epoch)
+        first.add(next(iter(sampler))[0] // 100)
+    assert first == {0, 1, 2}
+
+
+@given(pairs, st.integers(60, 400), st.integers(1, 100), st.integers(1, 40))
+def test_the_survey_is_that_of_the_batches(pairs, max_tokens, window, block):
+    source, target = np.array(pairs).T
+    sampler = windowed(source, target, max_tokens, window=window, block=block)
+    shapes = [(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in sampler]
+    assert sampler.survey == Survey(
+        pairs=len(pairs),
+        batches=len(shapes),
+        source_tokens=int(source.sum()),
+        target_tokens=int(target.sum()),
+        positions=sum(n * (s + t) for n, s, t in shapes),
+        shapes=frozenset(shapes),
+    )
+    assert 0 <= sampler.survey.padding < 1
+
+
+def test_an_epoch_shuffles_the_batches_of_each_window_in_its_own_way():
+    """Three windows of ten batches of ten pairs, all of one length."""
+    orders = []
+    for seed, epoch in ((7, 0), (7, 1), (8, 0)):
+        sampler = windowed([5] * 300, [5] * 300, 50, seed=seed, window=100, block=100)
+        sampler.set_epoch(epoch)
+        batches = [batch[0] for batch in sampler]
+        orders += [tuple(first % 100 // 10 for first in batches[start : start + 10]) for start in (0, 10, 20)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert len({*orders, tuple(range(10))}) == 10
+
+
+def test_a_window_comes_from_all_over_the_corpus():
+    sampler = windowed(*random_lengths(1024))
+    assert [len(window) for window in sampler.windows] == [4] * 16
+    assert sorted(block for window in sampler.windows for block in window) == list(range(64))
+    assert sum(np.ptp(window) > 16 for window in sampler.windows) > 8
+    first = {index // 16 for batch in list(sampler)[:10] for index in batch}
+    assert any(first <= set(window.tolist()) for window in sampler.windows)
+
+
+def test_lengths_in_16_bits_are_enough():
+    source, target = random_lengths(500)
+    assert list(windowed(source.astype(np.uint16), target.astype(np.uint16))) == list(windowed(source, target))
+
+
+def test_one_window_has_the_batches_of_a_plan_at_once():
+    lengths = random_lengths(500)
+    assert sorted(windowed(*lengths, window=10_000)) == sorted(TokenBatchSampler(*lengths, 100, seed=7))
+
+
+def test_padding_in_windows_is_near_that_of_sorting_all():
+    rng = np.random.default_rng(0)
+    source = np.clip(rng.lognormal(3, 0.6, 40_000), 2, 250).astype(int)
+    target = np.clip(source * rng.normal(1.1, 0.15, 40_000), 2, 250).astype(int)
+    at_once = Survey.of(source, target, TokenBatchSampler(source, target, 1000, seed=0).batches)
+    shares = [windowed(source, target, 1000, window=size).survey.padding for size in (100, 1000, 10_000)]
+    assert shares == sorted(shares, reverse=True)
+    assert at_once.padding < shares[-1] < at_once.padding + 0.03
+
+
+def test_a_corpus_that_fits_is_planned_as_ever():
+    """The digest is that of the sampler before there were windows: a run of an older release continues."""
+    data = dataset_of(*random_lengths(5000))
+    sampler = batch_sampler(data, 512, seed=3)
+    assert isinstance(sampler, TokenBatchSampler)
+    sampler.set_epoch(2)
+    digest = hashlib.sha256(repr(list(sampler)).encode()).hexdigest()
+    assert digest[:16] == "16fd135e66ca9d39"
+
+
+def test_a_dataset_beyond_the_limit_is_planned_in_windows(monkeypatch):
+    source, target = random_lengths(1000)
+    data = dataset_of(source, target)
+    whole = survey(data, 100, seed=1)
+    assert whole.shapes == set(
+        map(tuple, batch_shapes(source, target, batch_sampler(data, 100, seed=1).batches).tolist())
+    )
+    monkeypatch.setattr(tokenizing, "WHOLE", 999)
+    sampler = batch_sampler(data, 100, seed=1)
+    assert isinstance(sampler, WindowedBatchSampler)
+    assert sampler.survey == survey(data, 100, seed=1)
+    assert (
+        (sampler.survey.pairs, sampler.survey.target_tokens)
+        == (whole.pairs, whole.target_tokens)
+        == (1000, target.sum())
+    )
+    read = partial(pair_lengths, data)
+    assert list(sampler) == list(WindowedBatchSampler(1000, read, 100, seed=1))
+
+
+@pytest.mark.parametrize("window", [1, 7, 1000])
+def test_the_longest_sentence_is_found_in_any_part(monkeypatch, window):
+    monkeypatch.setattr(tokenizing, "WINDOW", window)
+    source, target = random_lengths(50)
+    target[41] = 99
+    assert longest_sentence(dataset_of(source, target)) == 99
