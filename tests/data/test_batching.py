@@ -260,9 +260,7 @@ def test_collator_does_without_labels() -> None:
     assert set(Seq2SeqCollator(pad_token_id=99)(sources)) == {"input_ids", "attention_mask"}
 
 
-@pytest.mark.parametrize(
-    "batch_sampler", [at_once(*random_lengths(50)), generation_batches(random_lengths(50)[0], 100)]
-)
+@pytest.mark.parametrize("sampler", [at_once(*random_lengths(50)), generation_batches(random_lengths(50)[0], 100)])
 def test_loader_over_a_dataset_gives_padded_batches(sampler) -> None:
     source, target = random_lengths(50)
     rows = [{"input_ids": [1] * n, "labels": [1] * m} for n, m in zip(source, target, strict=True)]
