@@ -9,7 +9,7 @@ from typing import Any
 
 from ..data.parallel_text import read_lines, read_more_references
 from ..metrics.comparison import compare
-from ..metrics.references import reference_rows
+from ..metrics.scores import reference_rows
 from ..runs.results import FILE, load_results, reference_name
 from ..system.errors import describe
 from .comparison_page import write_report

@@ -14,8 +14,15 @@ from statistics import fmean
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from .references import References, check_paired, reference_columns, reference_rows
-from .scores import Scores, bleu_of, untested_scores
+from .scores import (
+    References,
+    Scores,
+    bleu_of,
+    check_paired,
+    reference_columns,
+    reference_rows,
+    untested_scores,
+)
 from .significance import Difference, Runs, Systems, bootstrap_tests, steps
 from .training_runs import run_tests
 
@@ -140,7 +147,7 @@ def compare(
         frequencies = word_frequencies(steps(train_target, "training text", progress), words, bleu.tokenizer)
         accuracy = mean_buckets(tokenized, lambda runs: word_accuracy(runs, wanted, frequencies))
     scores = {
-        name: mean_scores([untested_scores(lines, references, language, sources=sources) for lines in runs])
+        name: mean_scores([untested_scores(lines, references, language, sources) for lines in runs])
         for name, runs in steps(systems.items(), "scores", progress)
     }
     test = run_tests if any(len(runs) > 1 for runs in systems.values()) else bootstrap_tests

@@ -1,12 +1,12 @@
 """Translation quality, in one place for training, evaluation, model cards and comparisons.
 
 `corpus_scores` is what they all report: sacreBLEU's BLEU, chrF and TER on detokenised text, each with its signature.
-`tokenized_bleu` exists only to stand beside published numbers that were computed on tokenised text. `all_scores` adds
-it, METEOR and, where it is installed, COMET. All but COMET take several references of each sentence as well.
+`tokenized_bleu` and `published_bleu` exist only to stand beside published numbers that were computed on tokenised text.
+A sentence has one reference or several, as in the Chinese-English test sets of NIST, which have four.
 """
 
+import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -15,11 +15,42 @@ from sacrebleu.metrics.ter import TER
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
-from .languages import SPLIT, language_code
+from .languages import SPLIT, has_spaces, language_code
 from .meteor import Words, corpus_meteor
-from .references import References, check_paired, reference_columns
 
 Scores = dict[str, float | str]
+References = Sequence[str] | Sequence[Sequence[str]]
+"""The reference of each sentence, or the list of its references, as many for every sentence."""
+
+_HYPHEN = re.compile(rb"(\S)-(\S)")
+
+
+def reference_columns(references: References) -> list[list[str]]:
+    """The first reference of every sentence, then the second of every sentence, and so on: sacreBLEU's order.
+
+    Raises:
+        ValueError: a sentence has no reference, or another number of them than the first one.
+    """
+    rows = [[one] if isinstance(one, str) else list(one) for one in references]
+    for number, row in enumerate(rows, 1):
+        if not row or len(row) != len(rows[0]):
+            raise ValueError(f"sentence {number} has {len(row)} references and the first {len(rows[0])}; give as many")
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def reference_rows(columns: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The references of each sentence, from one list of lines a reference file."""
+    return list(zip(*columns, strict=True))
+
+
+def check_paired(hypotheses: Sequence[str], references: References) -> None:
+    """Raises ValueError where they are no lists, not as many, or none."""
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise ValueError("hypotheses and references are lists of sentences; put a single one into a list")
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{len(hypotheses)} hypotheses against {len(references)} references: give one reference each")
+    if not hypotheses:
+        raise ValueError("no hypotheses to score: the list is empty")
 
 
 def corpus_scores(
@@ -135,54 +166,22 @@ def meteor(hypotheses: Sequence[str], references: References, language: str) -> 
     return {name: value}
 
 
-def all_scores(
-    hypotheses: Sequence[str],
-    references: References,
-    language: str,
-    *,
-    sources: Sequence[str] | None = None,
-    comet_model: str | Path | None = None,
+def untested_scores(
+    hypotheses: Sequence[str], references: References, language: str, sources: Sequence[str] | None = None
 ) -> Scores:
-    """Every score there is, for comparing systems.
+    """Scores without a test of significance here: tokenised BLEU, and COMET where it and its model are installed.
 
     Args:
         hypotheses: translations as a reader would see them.
         references: the untouched reference of each hypothesis, or a list of references of each; COMET takes the first.
         language: two-letter code of the target language.
         sources: the sentence that each hypothesis translates; COMET needs them.
-        comet_model: a checkpoint file or a repository in the local cache, instead of COMET's default model.
-
-    Returns:
-        What `corpus_scores` gives; `tokenized_bleu` and `tokenized_lowercase_bleu`; METEOR under the name of its
-        modules, such as `meteor_exact_stem`; and, given sources, `comet` and `comet_model` where COMET and its model
-        are installed.
-
-    Raises:
-        ValueError: the sentences are not paired, or there are none.
-        OSError: `comet_model` or COMET's command is not on this machine, or the command failed.
     """
-    if sources is not None and len(sources) != len(hypotheses):
-        raise ValueError(f"{len(hypotheses)} hypotheses against {len(sources)} sources: give one source each")
-    tested = corpus_scores(hypotheses, references, language) | meteor(hypotheses, references, language)
-    return tested | untested_scores(hypotheses, references, language, sources=sources, comet_model=comet_model)
-
-
-def untested_scores(
-    hypotheses: Sequence[str],
-    references: References,
-    language: str,
-    *,
-    sources: Sequence[str] | None = None,
-    comet_model: str | Path | None = None,
-) -> Scores:
-    """Those of `all_scores` that have no test of significance here: tokenised BLEU and COMET."""
     scores: Scores = {
         name: tokenized_bleu(hypotheses, references, language, lowercase=lowercase)
         for name, lowercase in (("tokenized_bleu", False), ("tokenized_lowercase_bleu", True))
     }
-    if sources is not None:
-        scores |= comet(sources, hypotheses, reference_columns(references)[0], comet_model)
-    return scores
+    return scores | (comet(sources, hypotheses, reference_columns(references)[0]) if sources is not None else {})
 
 
 def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool = True) -> list[str]:
@@ -196,9 +195,57 @@ def moses_tokenize(sentences: Sequence[str], language: str, *, lowercase: bool =
 
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
-    """What splits a sentence, cased or not, as `moses_tokenize` does."""
+    """Splitter of a sentence, cased or not, as in `moses_tokenize`."""
     code = language_code(language)
     if code in SPLIT:  # written without spaces, so that Moses finds no words
         return bleu_of(code).tokenizer
     normalizer, tokenizer = MosesPunctNormalizer(lang=code), MosesTokenizer(lang=code)
     return lambda sentence: tokenizer.tokenize(normalizer.normalize(sentence), escape=False, return_str=True)
+
+
+def liu_tokens(sentences: Sequence[str], language: str) -> list[str]:
+    """Liu et al. 2020: Moses' tokens with hyphens split off (-a), of all punctuation only ’ replaced, as their test
+    sets are prepared (Transformer-Clinic, pre-process/wmt14en-*.sh)."""
+    tokenizer = MosesTokenizer(lang=_spaced(language))
+    lines = (line.replace("’", "'") for line in sentences)
+    return [tokenizer.tokenize(line, aggressive_dash_splits=True, return_str=True) for line in lines]
+
+
+def wang_tokens(sentences: Sequence[str], language: str) -> list[str]:
+    """Wang et al. 2019: Unicode punctuation replaced, Moses' tokens, then hyphens split as `##AT##-##AT##`
+    (wangqiangneu/dlcl, scripts/wmt_en2de_google_multi_bleu.sh)."""
+    code = _spaced(language)
+    normalizer, tokenizer = MosesPunctNormalizer(lang=code), MosesTokenizer(lang=code)
+    tokens = (tokenizer.tokenize(normalizer.replace_unicode_punct(line), return_str=True) for line in sentences)
+    # Perl's substitution sees bytes: of "c'est-à-dire" it splits both hyphens, of "A-B-C" the first alone.
+    return [_HYPHEN.sub(rb"\1 ##AT##-##AT## \2", line.encode()).decode() for line in tokens]
+
+
+PUBLISHED: dict[str, Callable[[Sequence[str], str], list[str]]] = {"liu2020": liu_tokens, "wang2019": wang_tokens}
+"""The paper by its name, and its tokens: `(sentences, language)` to lines of tokens separated by spaces."""
+
+
+def published_bleu(hypotheses: Sequence[str], references: References, language: str, paper: str) -> float:
+    """BLEU (0 to 100) as a paper's own scripts give it for detokenised translations.
+
+    Args:
+        hypotheses: translations as a reader would see them.
+        references: the untouched reference of each hypothesis, or a list of references of each.
+        language: two-letter code of the target language.
+        paper: a name in [`PUBLISHED`].
+
+    Raises:
+        ValueError: `paper` is none of them, the language is written without spaces, or the sentences are not paired.
+    """
+    if paper not in PUBLISHED:
+        raise ValueError(f"{paper!r} is no paper whose BLEU is known; choose from {', '.join(PUBLISHED)}")
+    check_paired(hypotheses, references)
+    tokens = [PUBLISHED[paper](side, language) for side in (hypotheses, *reference_columns(references))]
+    return multi_bleu(tokens[0], tokens[1:])
+
+
+def _spaced(language: str) -> str:
+    code = language_code(language)
+    if not has_spaces(code):
+        raise ValueError(f"language {language!r} is written without spaces, and the papers' scripts split at spaces")
+    return code

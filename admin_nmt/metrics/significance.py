@@ -11,8 +11,7 @@ from sacrebleu.significance import PairedTest
 
 from ..system.terminal import progress_bar
 from .meteor import MeteorMetric
-from .references import References, reference_columns
-from .scores import bleu_of, moses_tokenizer
+from .scores import References, bleu_of, moses_tokenizer, reference_columns
 
 LEVEL = 0.05
 IN_MATRICES = ("BLEU", "chrF")  # the other metrics are slow: they are tested against the baseline alone

@@ -18,7 +18,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 
-from .references import References, reference_columns
+from .scores import References, reference_columns
 from .significance import IN_MATRICES, Difference, Runs, Tests, significance_metrics, steps
 
 TRIALS = 10_000  # of the approximate randomisation, as in MultEval

@@ -17,9 +17,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from ..data.tokenization.byte_bpe import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores
-from ..metrics.published_bleu import published_bleu
-from ..metrics.references import reference_rows
-from ..metrics.scores import corpus_scores, tokenized_bleu
+from ..metrics.scores import corpus_scores, published_bleu, reference_rows, tokenized_bleu
 from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights

@@ -20,7 +20,7 @@ from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY
 from ..hub.repositories import check_repository
 from ..metrics.languages import language_code
-from ..metrics.published_bleu import PUBLISHED
+from ..metrics.scores import PUBLISHED
 from ..model.configuration_admin import AdminConfig
 from ..system.messages import FieldError
 from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
@@ -254,7 +254,7 @@ class EvaluationSection(Section):
         num_beams: beam size of the test set's translation, and of the saved model by default.
         length_penalty: hypothesis scores are divided by length to this power.
         published_bleu: also BLEU of the test set as this paper computed it, a name in
-            `admin_nmt.metrics.published_bleu.PUBLISHED`.
+            `admin_nmt.metrics.scores.PUBLISHED`.
     """
 
     average_last: int = Field(default=0, ge=0)

@@ -15,8 +15,7 @@ from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
 from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
-from ..metrics.references import reference_rows
-from ..metrics.scores import check_language, corpus_scores, tokenized_bleu
+from ..metrics.scores import check_language, corpus_scores, reference_rows, tokenized_bleu
 from ..model.loss import IGNORED
 
 if TYPE_CHECKING:

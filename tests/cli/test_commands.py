@@ -31,8 +31,7 @@ from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.hub.model_folder import read_config
 from admin_nmt.hub.model_info import export_outlook, omega_tensors
-from admin_nmt.metrics.references import reference_rows
-from admin_nmt.metrics.scores import corpus_scores
+from admin_nmt.metrics.scores import corpus_scores, reference_rows
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.system.errors import describe
 from admin_nmt.trainer.evaluation import evaluate_translator

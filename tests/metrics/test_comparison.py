@@ -27,8 +27,7 @@ from admin_nmt.metrics.comparison import (
     word_accuracy,
     word_frequencies,
 )
-from admin_nmt.metrics.references import reference_rows
-from admin_nmt.metrics.scores import corpus_scores, meteor
+from admin_nmt.metrics.scores import corpus_scores, meteor, reference_rows
 from admin_nmt.metrics.significance import paired_bootstrap, significance_matrix, significance_metrics
 
 LINES = 200

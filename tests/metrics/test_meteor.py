@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.metrics.meteor import align
+from admin_nmt.metrics.meteor import Meteor, align
 from admin_nmt.metrics.meteor import corpus_meteor as corpus_meteor_of_several
 
 
@@ -153,3 +153,25 @@ def test_synonyms_match_in_english_where_wordnet_is(nltk_data):
 
 def test_without_wordnet_the_name_says_so(nltk_data):
     assert corpus_meteor([["car"]], [["automobile"]], "en") == ("meteor_exact_stem", 0)
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "references"),
+    [
+        ("a b c d", ["x y", "a b d", "a x b c d"]),
+        ("a b c d", ["d c b a", "b c", "a x d"]),
+        ("a b", ["c", "d"]),
+        ("a b c", ["a b c", "a b c d"]),
+    ],
+)
+def test_meteor_is_nltks_for_its_best_reference(hypothesis, references):
+    """Of words without a repetition, where all alignments are the same; without NLTK's data, so without synonyms."""
+    nltk_meteor = pytest.importorskip("nltk.translate.meteor_score")
+
+    class NoWordNet:
+        synsets = staticmethod(lambda word: [])
+
+    ours, theirs = hypothesis.split(), [reference.split() for reference in references]
+    meteor = Meteor("en")
+    expected = nltk_meteor.meteor_score(theirs, ours, wordnet=NoWordNet)
+    assert meteor.score(meteor.counts(ours, theirs)) == pytest.approx(100 * expected)

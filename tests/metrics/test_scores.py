@@ -9,16 +9,22 @@ import sys
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from admin_nmt.metrics.scores import all_scores, check_language, corpus_scores, meteor, moses_tokenize, tokenized_bleu
+from admin_nmt.metrics.scores import (
+    PUBLISHED,
+    check_language,
+    corpus_scores,
+    meteor,
+    moses_tokenize,
+    published_bleu,
+    reference_columns,
+    reference_rows,
+    tokenized_bleu,
+    untested_scores,
+)
 
-REFERENCES = [
-    "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
-    "Ein Boston Terrier läuft über saftig-grünes Gras vor einem weißen Zaun.",
-    "Sie fragte: „Kommst du um 12:30 Uhr?“",
-    "Das kostet 1.299,50 € (inkl. MwSt.).",
-    "Fünf Leute stehen & warten.",
-]
 HYPOTHESES = [
     "Ein Mann mit einem orangen Hut starrt etwas an.",
     "Ein Boston Terrier läuft über das saftig-grüne Gras vor einem weißen Zaun.",
@@ -26,6 +32,36 @@ HYPOTHESES = [
     "das kostet 1.299,50 € inkl. MwSt.",
     "",
 ]
+COLUMNS = [
+    [
+        "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+        "Ein Boston Terrier läuft über saftig-grünes Gras vor einem weißen Zaun.",
+        "Sie fragte: „Kommst du um 12:30 Uhr?“",
+        "Das kostet 1.299,50 € (inkl. MwSt.).",
+        "Fünf Leute stehen & warten.",
+    ],
+    [
+        "Ein Mann mit orangem Hut starrt auf etwas.",
+        "Ein Boston Terrier rennt vor einem weißen Zaun über das saftig-grüne Gras.",
+        'Sie fragte: "Kommst du um halb eins?"',
+        "Es kostet 1.299,50 € inkl. MwSt.",
+        "Fünf Leute warten im Stehen, alle zusammen.",
+    ],
+    [
+        "Etwas wird von einem Mann mit einem orangen Hut angestarrt.",
+        "Der Boston Terrier läuft über Gras.",
+        "„Kommst du um 12:30 Uhr?“, fragte sie.",
+        "Das kostet mit MwSt. 1.299,50 €.",
+        "Fünf stehen da.",
+    ],
+]
+SEVERAL = reference_rows(COLUMNS)
+REFERENCES = COLUMNS[0]
+
+
+def all_scores(hypotheses, references, language="de"):
+    scores = corpus_scores(hypotheses, references, language) | meteor(hypotheses, references, language)
+    return scores | untested_scores(hypotheses, references, language)
 
 
 def perturbed(sentences, seed=0):
@@ -46,21 +82,20 @@ def german_test_set(shared):
         return [line.rstrip("\n") for line in file]
 
 
-def command_line_scores(folder, hypotheses, references):
-    for name, lines in (("hyp", hypotheses), ("ref", references)):
+def assert_equals_command_line(folder, hypotheses, columns):
+    files = {"hyp": hypotheses} | {f"ref{number}": column for number, column in enumerate(columns)}
+    for name, lines in files.items():
         (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    options = ["-m", "bleu", "chrf", "ter", "--format", "json", "-w", "9"]
-    command = [sys.executable, "-m", "sacrebleu", folder / "ref", "-i", folder / "hyp", *options]
+    references = [folder / name for name in files if name != "hyp"]
+    options = ["-i", folder / "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "9"]
+    command = [sys.executable, "-m", "sacrebleu", *references, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
-
-
-def assert_equals_command_line(folder, hypotheses, references):
-    ours = corpus_scores(hypotheses, references)
+    ours = corpus_scores(hypotheses, reference_rows(columns))
     assert len(ours) == 6
-    for theirs, name in zip(command_line_scores(folder, hypotheses, references), ("bleu", "chrf", "ter"), strict=True):
+    for theirs, name in zip(json.loads(done.stdout), ("bleu", "chrf", "ter"), strict=True):
         assert ours[name] == pytest.approx(theirs["score"], abs=1e-8)
         assert ours[f"{name}_signature"] == theirs["signature"]
+        assert theirs["signature"].startswith(f"nrefs:{len(columns)}|")
 
 
 def multi_bleu(hypotheses, references):
@@ -79,14 +114,15 @@ def multi_bleu(hypotheses, references):
     return 100 * brevity * math.exp(sum(math.log(correct[n] / total[n]) for n in range(1, 5)) / 4)
 
 
-def test_score_equals_sacrebleu_command_line(tmp_path):
-    assert_equals_command_line(tmp_path, HYPOTHESES, REFERENCES)
+@pytest.mark.parametrize("columns", [COLUMNS[:1], COLUMNS])
+def test_scores_equal_sacrebleus_command_line(tmp_path, columns):
+    assert_equals_command_line(tmp_path, HYPOTHESES, columns)
 
 
 @pytest.mark.shared
-def test_score_equals_sacrebleu_command_line_on_multi30k(tmp_path, shared):
+def test_scores_equal_sacrebleus_command_line_on_multi30k(tmp_path, shared):
     references = german_test_set(shared)[:50]
-    assert_equals_command_line(tmp_path, perturbed(references), references)
+    assert_equals_command_line(tmp_path, perturbed(references), [references])
 
 
 def test_score_without_ter_is_the_same_but_for_it():
@@ -186,16 +222,6 @@ def test_cased_tokenized_bleu_tells_case_apart():
     assert tokenized_bleu(shouted, REFERENCES, "de", lowercase=False) == 0
 
 
-@pytest.mark.parametrize("hypotheses", [["", "", ""], ["a", "b", "c"], ["x y z v w", "", "x"]])
-def test_tokenized_bleu_of_nothing_in_common_is_zero(hypotheses):
-    references = ["a b c d e", "b c d e f", "c d e f g"]
-    assert tokenized_bleu(hypotheses, references, "en") == multi_bleu(hypotheses, references) == 0
-
-
-def test_tokenized_bleu_is_zero_without_a_common_4_gram():
-    assert tokenized_bleu(["a b c x"], ["a b c y"], "en") == 0
-
-
 def test_moses_tokens_are_lower_cased_and_normalised():
     assert moses_tokenize(["Er sagte: „Ja“, z.B. 3.5 %!"], "de") == ['er sagte : " ja " , z.b. 3.5 % !']
 
@@ -214,18 +240,6 @@ def test_tokenized_bleu_is_multi_bleu_on_multi30k(shared):
     assert tokenized_bleu(hypotheses, references, "de") == pytest.approx(expected, abs=1e-9)
 
 
-def test_all_scores_are_each_score_under_its_name(monkeypatch):
-    monkeypatch.setenv("PATH", "")  # no COMET
-    scores = all_scores(HYPOTHESES, REFERENCES, "de", sources=HYPOTHESES)
-    expected = corpus_scores(HYPOTHESES, REFERENCES, "de") | meteor(HYPOTHESES, REFERENCES, "de")
-    expected["tokenized_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de", lowercase=False)
-    expected["tokenized_lowercase_bleu"] = tokenized_bleu(HYPOTHESES, REFERENCES, "de")
-    assert scores == expected
-    assert 0 < scores["meteor_exact_stem"] < 100
-    with pytest.raises(ValueError, match="5 hypotheses against 1 sources"):
-        all_scores(HYPOTHESES, REFERENCES, "de", sources=["a"])
-
-
 def test_meteor_reads_words_as_moses_splits_them():
     assert meteor(["Das Haus."], ["das Häuser."], "de") == {"meteor_exact_stem": pytest.approx(100 * (1 - 0.5 / 27))}
 
@@ -240,3 +254,121 @@ def test_unpaired_or_no_sentences_are_refused(measure):
         measure([], [])
     with pytest.raises(ValueError, match="put a single one into a list"):
         measure("abc", "abc")
+
+
+# Several references
+
+
+@pytest.mark.parametrize(("lowercase", "bleu"), [(False, "77.86"), (True, "80.47")])
+def test_tokenized_bleu_is_what_multi_bleu_prints_for_three_reference_files(lowercase, bleu):
+    assert f"{tokenized_bleu(HYPOTHESES, SEVERAL, 'de', lowercase=lowercase):.2f}" == bleu
+
+
+def test_meteor_sums_the_counts_of_the_best_references():
+    # 3 of 3 words in one chunk against the second of its references, 1 of 2 against the first of its own.
+    value = meteor(["ab cd ef", "ab xy"], [["ab", "ab cd ef"], ["ab uv", "uv"]], "is")["meteor_exact"]
+    precision = recall = 4 / 5
+    assert value == pytest.approx(100 * 10 * precision * recall / (recall + 9 * precision) * (1 - 0.5 * (2 / 4) ** 3))
+
+
+lines = st.lists(st.text("ab .", min_size=1, max_size=9), min_size=3, max_size=3)
+
+
+@given(lines, lines, lines)
+def test_a_reference_given_twice_changes_nothing(hypotheses, first, second):
+    numbers = [
+        {
+            name: value
+            for name, value in all_scores(hypotheses, reference_rows(columns), "is").items()
+            if type(value) is float
+        }
+        for columns in ([first, second], [first, second, first])
+    ]
+    assert numbers[1] == pytest.approx({**numbers[0], "ter": numbers[1]["ter"]})  # whose length is the references' mean
+
+
+def test_one_reference_in_a_list_is_one_reference():
+    alone, listed = (all_scores(HYPOTHESES, references, "de") for references in (COLUMNS[0], SEVERAL))
+    assert all_scores(HYPOTHESES, [[line] for line in COLUMNS[0]], "de") == alone
+    assert alone["bleu"] < listed["bleu"] and alone["ter"] > listed["ter"]
+    assert alone["meteor_exact_stem"] < listed["meteor_exact_stem"]
+
+
+def test_another_number_of_references_is_refused():
+    with pytest.raises(ValueError, match="sentence 2 has 1 references and the first 2"):
+        corpus_scores(["a", "b"], [["a", "b"], ["b"]])
+    with pytest.raises(ValueError, match="sentence 1 has 0 references"):
+        reference_columns([[], []])
+
+
+# As the papers' own Perl scripts give it: numbers and tokens that they printed for these lines
+
+PAPERS_REFERENCES = [
+    "Der „Baden-Württemberg-Express“ fährt um 9-10 Uhr… oder nicht!",
+    "C’est-à-dire: „Es geht“ – 3,5 % mehr & weniger.",
+    "Die A-B-C-Straße, Nr. 12a, z. B. heute.",
+    "Ein-Euro-Job？ Ja（nein）！",
+    "Das ist ein gut-gemeinter, aber kurzer Satz.",
+]
+PAPERS_HYPOTHESES = [
+    "Der „Baden-Württemberg-Zug“ fährt um 9-10 Uhr… oder nicht!",
+    "C’est-à-dire: „Es geht“ - 3,5 % mehr & wenig.",
+    "Die A-B-C-Straße, Nr. 12a, z. B. morgen.",
+    "Ein-Euro-Job? Ja (nein)!",
+    "Das ist ein gut gemeinter, aber kurzer Satz.",
+]
+# sed "s/’/'/g", tokenizer.perl -a -l de
+LIU = [
+    "Der „ Baden @-@ Württemberg @-@ Express “ fährt um 9 @-@ 10 Uhr … oder nicht !",
+    "C &apos; est @-@ à @-@ dire : „ Es geht “ – 3,5 % mehr &amp; weniger .",
+    "Die A @-@ B @-@ C @-@ Straße , Nr. 12a , z. B. heute .",
+    "Ein @-@ Euro @-@ Job ？ Ja （ nein ） ！",
+    "Das ist ein gut @-@ gemeinter , aber kurzer Satz .",
+]
+# replace-unicode-punctuation.perl, tokenizer.perl -l de, perl -ple 's{(\S)-(\S)}{$1 ##AT##-##AT## $2}g'
+WANG = [
+    "Der „ Baden ##AT##-##AT## Württemberg ##AT##-##AT## Express &quot; "
+    "fährt um 9 ##AT##-##AT## 10 Uhr ... oder nicht !",
+    "C &apos; est ##AT##-##AT## à ##AT##-##AT## dire : „ Es geht &quot; – 3,5 % mehr &amp; weniger .",
+    "Die A ##AT##-##AT## B-C ##AT##-##AT## Straße , Nr. 12a , z. B. heute .",
+    "Ein ##AT##-##AT## Euro ##AT##-##AT## Job ? Ja ( nein ) !",
+    "Das ist ein gut ##AT##-##AT## gemeinter , aber kurzer Satz .",
+]
+PAPERS_OTHERS = [
+    "Der „Baden-Württemberg-Zug“ fährt um 9-10 Uhr… oder doch nicht!",
+    "C’est-à-dire: „Es geht“ - 3,5 % mehr und weniger.",
+    "Die A-B-C-Straße, Nr. 12a, z. B. morgen früh.",
+    "Ein-Euro-Job? Ja!",
+    "Das ist ein gut gemeinter Satz.",
+]
+
+
+@pytest.mark.parametrize(("paper", "tokens"), [("liu2020", LIU), ("wang2019", WANG)])
+def test_tokens_are_those_of_the_authors_scripts(paper, tokens):
+    assert PUBLISHED[paper](PAPERS_REFERENCES, "de") == tokens
+
+
+@pytest.mark.parametrize(("paper", "bleu", "several"), [("liu2020", "74.38", "88.22"), ("wang2019", "82.34", "93.38")])
+def test_published_bleu_is_what_the_authors_scripts_print(paper, bleu, several):
+    """multi-bleu.perl on these tokens, to two digits, with one and with two reference files."""
+    two = reference_rows([PAPERS_REFERENCES, PAPERS_OTHERS])
+    assert f"{published_bleu(PAPERS_HYPOTHESES, two, 'de', paper):.2f}" == several
+    assert f"{published_bleu(PAPERS_HYPOTHESES, PAPERS_REFERENCES, 'de', paper):.2f}" == bleu
+    assert published_bleu(PAPERS_REFERENCES, PAPERS_REFERENCES, "de", paper) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            (["a"], ["a"], "de", "vaswani2017"),
+            "'vaswani2017' is no paper whose BLEU is known; choose from liu2020, wang",
+        ),
+        ((["a"], ["a"], "zh", "liu2020"), "language 'zh' is written without spaces"),
+        ((["a"], ["a"], "th", "wang2019"), "language 'th' is written without spaces"),
+        ((["a"], ["a", "b"], "de", "liu2020"), "1 hypotheses against 2 references"),
+    ],
+)
+def test_what_the_papers_scripts_cannot_score_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        published_bleu(*arguments)
