@@ -4,7 +4,7 @@ import base64
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..metrics.significance import Difference
 from ..system.files import whole_files
 from ..system.markdown import table_lines
 from ..system.messages import escaped
-from .comparison_plots import LEAST, plot_comparison
+from .comparison_plots import LEAST, PICTURES, plot_comparison
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}
 ARROW = {True: " ↓", False: ""}  # of lower is better
@@ -33,16 +33,8 @@ RUNS_NOTE = (
     "above s_opt, other seeds may say otherwise. ↓: lower is better. "
 )
 # Every file of a report; one of an earlier report that the new one lacks would be taken for a part of it.
-FILES = {"README.md", "comparison.html"}
-FILES |= {
-    f"{table}.csv"
-    for table in ("scores", "runs", "significance", "bleu_by_length", "ngrams", "sentences", "word_accuracy")
-}
-FILES |= {
-    f"{picture}.{kind}"
-    for picture in ("scores", "significance", "bleu_by_length", "word_accuracy")
-    for kind in ("png", "svg")
-}
+FILES = {"README.md", "comparison.html", "scores.csv", "significance.csv"}
+FILES |= {f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")}
 
 
 @dataclass
@@ -56,11 +48,11 @@ class Table:
 
 @dataclass
 class Section:
-    """Part of the report: its tables, and the name and description of its picture."""
+    """Part of the report: its tables, and the name of its picture, one of [`PICTURES`]."""
 
     title: str
-    tables: list[Table] = field(default_factory=list)
-    picture: tuple[str, str] | None = None
+    picture: str
+    tables: list[Table]
 
 
 def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequence[str] = ()) -> None:
@@ -77,11 +69,11 @@ def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequ
     remarks = [*remarks, *warnings(comparison)]
     folder.mkdir(parents=True, exist_ok=True)
     with whole_files(folder) as draft:
-        pictures = plot_comparison(comparison, draft)
+        plot_comparison(comparison, draft)
         for stem, rows in csv_tables(comparison).items():
             with open(draft / f"{stem}.csv", "w", encoding="utf-8", newline="") as table:
                 csv.writer(table).writerows(rows)
-        parts = sections(comparison, pictures)
+        parts = sections(comparison)
         (draft / "README.md").write_text(markdown(title, parts, comparison, remarks), encoding="utf-8")
         (draft / "comparison.html").write_text(html(title, parts, comparison, remarks, draft), encoding="utf-8")
         written = {file.name for file in draft.iterdir()}
@@ -114,26 +106,20 @@ def summary(comparison: Comparison) -> str:
     return text if references == 1 else f"{text} {references} references a sentence."
 
 
-def sections(comparison: Comparison, pictures: dict[str, str]) -> list[Section]:
+def sections(comparison: Comparison) -> list[Section]:
     """Everything but the examples."""
-
-    def picture(name: str) -> tuple[str, str] | None:
-        return (name, pictures[name]) if name in pictures else None
-
     tested = run_tables(comparison) if has_runs(comparison) else [score_table(comparison)]
-    parts = [Section("Scores", tested, picture("scores"))]
-    parts[0].tables += other_scores(comparison)
+    parts = [Section("Scores", "scores", tested + other_scores(comparison))]
     if len(comparison.systems) > 1:
         matrices = [matrix_table(comparison, metric) for metric in comparison.matrices]
-        parts.append(Section("Each system against each", matrices, picture("significance")))
+        parts.append(Section("Each system against each", "significance", matrices))
     if comparison.accuracy:
         note = "F1 (%) of the words of a frequency. " + LEFT_OUT
         table = bucket_table(comparison.accuracy, "times in training text", "words", note)
-        parts.append(Section("Word accuracy by training frequency", [table], picture("word_accuracy")))
+        parts.append(Section("Word accuracy by training frequency", "word_accuracy", [table]))
     note = "BLEU of the sentences of a length. " + LEFT_OUT
     table = bucket_table(comparison.lengths, "tokens of the reference", "sentences", note)
-    parts.append(Section("BLEU by sentence length", [table], picture("bleu_by_length")))
-    return parts
+    return [*parts, Section("BLEU by sentence length", "bleu_by_length", [table])]
 
 
 def score_table(comparison: Comparison) -> Table:
@@ -230,64 +216,17 @@ def bucket_table(buckets: Buckets, title: str, what: str, note: str) -> Table:
 
 
 def csv_tables(comparison: Comparison) -> dict[str, list[list[Any]]]:
-    """All that was measured, in full precision, by the name of the file."""
-    tables: dict[str, list[list[Any]]] = {
-        "scores": [
-            ["system", "metric", "score", "difference", "interval", "p", "verdict", "s_opt", "s_sel"],
-            *score_rows(comparison),
-        ],
-        "significance": [
-            ["metric", "row", "column", "difference", "p", "verdict"],
-            *(
-                [metric, row, column, one.points, one.p, VERDICTS[one.mark]]
-                for metric, matrix in comparison.matrices.items()
-                for (row, column), one in matrix.items()
-            ),
-        ],
-        "bleu_by_length": bucket_rows(comparison.lengths, "reference_tokens", "sentences"),
-        "ngrams": [
-            ["better", "worse", "ngram", "right_in_better", "right_in_worse", "in_references"],
-            *(
-                [contrast.better, contrast.worse, one.ngram, one.first, one.second, one.wanted]
-                for contrast in comparison.contrasts
-                for one in contrast.ngrams
-            ),
-        ],
-        "sentences": [
-            [
-                "better",
-                "worse",
-                "line",
-                "chrf_of_better",
-                "chrf_of_worse",
-                "source",
-                "reference",
-                "better_text",
-                "worse_text",
-            ],
-            *(
-                [
-                    contrast.better,
-                    contrast.worse,
-                    one["line"],
-                    *one["scores"],
-                    one["source"],
-                    one["references"][0],
-                    *one["texts"],
-                ]
-                for contrast in comparison.contrasts
-                for one in examples(comparison, contrast)
-            ),
-        ],
+    """All scores and all tests, in full precision, by the name of the file."""
+    header = ["system", "metric", "score", "difference", "interval", "p", "verdict", "s_opt", "s_sel"]
+    pairs = [
+        [metric, row, column, one.points, one.p, VERDICTS[one.mark]]
+        for metric, matrix in comparison.matrices.items()
+        for (row, column), one in matrix.items()
+    ]
+    return {
+        "scores": [header, *score_rows(comparison)],
+        "significance": [["metric", "row", "column", "difference", "p", "verdict"], *pairs],
     }
-    if comparison.accuracy:
-        tables["word_accuracy"] = bucket_rows(comparison.accuracy, "training_frequency", "words")
-    if has_runs(comparison):
-        tables["runs"] = [["system", "run", "metric", "score"]]
-        for metric, systems in comparison.run_scores.items():
-            for name, scores in systems.items():
-                tables["runs"] += [[name, run, metric, score] for run, score in enumerate(scores, 1)]
-    return tables
 
 
 def score_rows(comparison: Comparison) -> list[list[Any]]:
@@ -302,12 +241,6 @@ def score_rows(comparison: Comparison) -> list[list[Any]]:
             if not isinstance(value, str):
                 rows.append([name, metric, value, value - float(comparison.scores[comparison.baseline][metric])])
     return rows
-
-
-def bucket_rows(buckets: Buckets, title: str, what: str) -> list[list[Any]]:
-    """The buckets with all digits; an empty one has no values."""
-    columns = zip(buckets.labels, buckets.counts, *buckets.values.values(), strict=True)
-    return [[title, what, *buckets.values], *map(list, columns)]
 
 
 def examples(comparison: Comparison, contrast: Contrast) -> list[dict[str, Any]]:
@@ -349,8 +282,7 @@ def markdown(title: str, parts: Iterable[Section], comparison: Comparison, remar
         lines += ["", f"## {part.title}"]
         for table in part.tables:
             lines += ["", *markdown_table(table), "", escaped(table.note)]
-        if part.picture:
-            lines += ["", f"![{escaped(part.picture[1])}]({part.picture[0]}.png)"]
+        lines += ["", f"![{escaped(PICTURES[part.picture])}]({part.picture}.png)"]
     for contrast in comparison.contrasts:
         better, worse = escaped(contrast.better), escaped(contrast.worse)
         lines += ["", f"## Where “{better}” is better than “{worse}”", ""]
@@ -378,13 +310,10 @@ def html(title: str, parts: Iterable[Section], comparison: Comparison, remarks: 
         return "data:image/svg+xml;base64," + base64.b64encode((folder / f"{name}.svg").read_bytes()).decode()
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters |= {"picture": picture, "marked": marked}
+    shown = {"title": title, "summary": summary(comparison), "remarks": remarks, "parts": parts, "pictures": PICTURES}
     contrasts = [(contrast, examples(comparison, contrast)) for contrast in comparison.contrasts]
-    template = environment.get_template("comparison.html.jinja")
-    return template.render(title=title, summary=summary(comparison), remarks=remarks, parts=parts, contrasts=contrasts)
+    return environment.get_template("comparison.html.jinja").render(**shown, contrasts=contrasts)

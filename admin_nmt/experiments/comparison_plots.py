@@ -21,21 +21,24 @@ MARK_COLOURS = {"+": COLOURS[0], "=": "#D9D9D9", "−": COLOURS[1]}
 LINE_COLOURS = MARK_COLOURS | {"=": "#777777"}
 
 
-def plot_comparison(comparison: Comparison, folder: Path) -> dict[str, str]:
-    """Draw everything into `folder`; gives each picture's name without ending, and what it shows."""
-    shown = {"scores": "BLEU of every system with its 95% confidence interval"}
+PICTURES = {
+    "scores": "BLEU of every system with its 95% confidence interval",
+    "significance": "BLEU of the row minus BLEU of the column, better (+) or worse (−) at p < 0.05",
+    "word_accuracy": "F1 of words by their frequency in the training text",
+    "bleu_by_length": "BLEU by the length of the reference",
+}
+
+
+def plot_comparison(comparison: Comparison, folder: Path) -> None:
+    """Draw those of [`PICTURES`] that the comparison has something for."""
     plot_scores(comparison, folder / "scores.png")
     if len(comparison.systems) > 1:
-        shown["significance"] = "BLEU of the row minus BLEU of the column, better (+) or worse (−) at p < 0.05"
         plot_matrix(list(comparison.systems), comparison.matrices["BLEU"], folder / "significance.png")
     if comparison.accuracy:
-        shown["word_accuracy"] = "F1 of words by their frequency in the training text"
         axis = "times in the training text (in brackets: words of the references)"
         plot_buckets(comparison.accuracy, axis, "word F1 (%)", folder / "word_accuracy.png")
-    shown["bleu_by_length"] = "BLEU by the length of the reference"
     axis = "tokens of the reference (in brackets: sentences)"
     plot_buckets(comparison.lengths, axis, "BLEU", folder / "bleu_by_length.png")
-    return shown
 
 
 def plot_scores(comparison: Comparison, path: Path) -> None:
