@@ -298,7 +298,7 @@ def predict_updates(setup: Setup, fields: Fields) -> Fields:
 def wmt(setup: Setup, fields: Fields) -> tuple[AdminConfig, AdminTrainingArguments, BatchShape]:
     """WMT's 60-12 recipe, V and dropouts included, with micro-batches of one shape."""
     sentences, length = map(int, fields["words"][0].split("x"))
-    recipe = load_recipe(WMT, setup.overrides(QUIET))
+    recipe = load_recipe(WMT, setup.overrides(QUIET | {"evaluation.average_last": 1}))
     args = training_arguments(recipe)
     args.max_tokens, args.gradient_accumulation_steps, args.max_steps = sentences * length, 1, 3
     return model_config(recipe), args, BatchShape(sentences, length, length)

@@ -8,6 +8,7 @@ order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import cast
 
 import torch
@@ -35,21 +36,17 @@ def branch_deviations(model: AdminForConditionalGeneration, batch: Batch) -> dic
         n + 1 numbers of each stack: {"encoder": [...], "decoder": [...]}; in evaluation mode, without dropout.
     """
     deviations: dict[str, list[float]] = {"encoder": [], "decoder": []}
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
-    handles = []
-    for name, stack in _stacks(model).items():
-        # What leaves the dropout is what is added to the skip connection.
-        for module in (stack.embed_dropout, *(block.dropout for block in stack.residual_blocks())):
+    masks = token_masks(batch)
+    with ExitStack() as hooks:
+        for name, stack in stacks_of(model).items():
+            # What leaves the dropout is what is added to the skip connection.
+            for module in (stack.embed_dropout, *(block.dropout for block in stack.residual_blocks())):
 
-            def record(module: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
-                deviations[name].append(output[masks[name]].double().std(correction=0).item())
+                def record(module: nn.Module, args: tuple, output: Tensor, name: str = name) -> None:
+                    deviations[name].append(output[masks[name]].double().std(correction=0).item())
 
-            handles.append(module.register_forward_hook(record))
-    try:
-        _states(model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+                hooks.callback(module.register_forward_hook(record).remove)
+        output_states(model, batch)
     return deviations
 
 
@@ -62,7 +59,7 @@ def dependencies(model: AdminForConditionalGeneration, batch: Batch) -> dict[str
         embedding; the squares of a row sum to 1.
     """
     deviations = branch_deviations(model, batch)
-    return {name: _stack_dependencies(stack, deviations[name]) for name, stack in _stacks(model).items()}
+    return {name: _stack_dependencies(stack, deviations[name]) for name, stack in stacks_of(model).items()}
 
 
 def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
@@ -112,9 +109,8 @@ def output_change(
     model: AdminForConditionalGeneration, changed: AdminForConditionalGeneration, batch: Batch
 ) -> dict[str, float]:
     """Mean squared difference, over elements at non-padding positions, of what the stacks of two models put out."""
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
-    before, after = _states(model, batch), _states(changed, batch)
-    return {name: (after[name] - before[name])[mask].double().square().mean().item() for name, mask in masks.items()}
+    before, after = output_states(model, batch), output_states(changed, batch)
+    return {name: (after[name] - before[name]).double().square().mean().item() for name in before}
 
 
 @torch.no_grad()
@@ -143,23 +139,28 @@ def updated(model: AdminForConditionalGeneration, batch: Batch, learning_rate: f
 
 def _matrices(model: AdminForConditionalGeneration) -> Iterator[Tensor]:
     """The weight matrices of all sublayers."""
-    for stack in _stacks(model).values():
+    for stack in stacks_of(model).values():
         for module in stack.layers.modules():
             if isinstance(module, nn.Linear):
                 yield module.weight
 
 
-def _stacks(model: AdminForConditionalGeneration) -> dict[str, AdminStack]:
+def stacks_of(model: AdminForConditionalGeneration) -> dict[str, AdminStack]:
+    """The two stacks by their names."""
     return {"encoder": model.model.encoder, "decoder": model.model.decoder}
 
 
-def _states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
-    """What the two stacks put out, in evaluation mode."""
+def token_masks(batch: Batch) -> dict[str, Tensor]:
+    """True at the non-padding positions of each stack: [B, S] and [B, T]."""
+    return {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
+
+
+def output_states(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, Tensor]:
+    """Outputs of the two stacks at the non-padding positions, [tokens, d], in evaluation mode."""
+    ids, masks = model.prepare_decoder_input_ids_from_labels(batch["labels"]), token_masks(batch)
     with evaluation_mode(model):
-        outputs = model.model(
-            batch["input_ids"],
-            batch["attention_mask"],
-            model.prepare_decoder_input_ids_from_labels(batch["labels"]),
-            use_cache=False,
-        )
-    return {"encoder": outputs.encoder_last_hidden_state, "decoder": outputs.last_hidden_state}
+        outputs = model.model(batch["input_ids"], batch["attention_mask"], ids, use_cache=False)
+    return {
+        "encoder": outputs.encoder_last_hidden_state[masks["encoder"]],
+        "decoder": outputs.last_hidden_state[masks["decoder"]],
+    }

@@ -36,7 +36,6 @@ from .gradients import phrasebook_text, study_gradients
 
 VOCABULARY = 1000
 SUM = r"$\sum_i \beta_{ii}^2$"
-STACKS = ("encoder", "decoder")
 PARTS = ("steps", "gradients")
 Row = dict[str, Any]
 MEASURES: dict[str, Callable[[Row], float]] = {
@@ -83,6 +82,17 @@ class DepthStudy:
     @property
     def gradient_depths(self) -> list[int]:
         return sorted({self.depths[0], self.shown_depth, self.depths[-1]})
+
+    @property
+    def gradient_places(self) -> list[tuple[str, int, int]]:
+        """Stack, encoder layers and own layers of each panel: every encoder, and the decoder above the shown one."""
+        encoders = [("encoder", depth, depth) for depth in self.gradient_depths]
+        return [*encoders, ("decoder", self.shown_depth, self.decoder_layers)]
+
+    @property
+    def stages(self) -> dict[int, str]:
+        """When gradients are measured, by the number of updates."""
+        return {0: "at initialisation"} | ({self.updates: f"after {self.updates} updates"} if self.updates else {})
 
 
 def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
@@ -174,20 +184,16 @@ def plot_matrices(args: DepthStudy, rows: list[Row], path: Path) -> None:
     lines = math.ceil(len(matrices) / columns)
     size = (3.4 * columns, 3.2 * lines)
     figure, axes = plt.subplots(lines, columns, figsize=size, layout="constrained", squeeze=False)
-    panels, surplus = axes.flat[: len(matrices)], axes.flat[len(matrices) :]
-    for axis in surplus:
+    for axis in axes.flat[len(matrices) :]:
         axis.remove()
+    panels = axes.flat[: len(matrices)]
     for axis, (variant, matrix) in zip(panels, matrices.items(), strict=True):
         beta = torch.tensor(matrix).sqrt()
         shown = beta.masked_fill(torch.ones_like(beta).triu(2).bool(), math.nan)
-        count = len(beta)
-        extent = (-0.5, count + 0.5, count + 0.5, 0.5)
-        image = axis.imshow(
-            shown.numpy(), cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="none", extent=extent
-        )
+        ends = (-0.5, len(beta) + 0.5, len(beta) + 0.5, 0.5)
+        image = axis.imshow(shown.numpy(), vmin=0, vmax=1, aspect="auto", interpolation="none", extent=ends)
         axis.set(title=variant, xlabel="branch j (0: embedding)", ylabel="output of sublayer i")
-    bar = figure.colorbar(image, ax=panels, shrink=0.8)
-    bar.set_label(r"$\beta_{ij}$", rotation=0, labelpad=10)
+    figure.colorbar(image, ax=panels, shrink=0.8).set_label(r"$\beta_{ij}$", rotation=0, labelpad=10)
     save(figure, path)
 
 
@@ -228,54 +234,34 @@ def gradient_rows(args: DepthStudy) -> list[Row]:
         data, batch = phrasebook_text(args.sentences, VOCABULARY, Path(folder))
         cases = list(product(args.variants, args.gradient_depths, args.seeds))
         for variant, depth, seed in progress_bar(cases, desc="gradients", unit="case"):
-            measured = study_gradients(
-                partial(new_model, args, variant, depth),
-                data,
-                batch,
-                updates=args.updates,
-                seed=seed,
-                folder=Path(folder),
-            )
+            build = partial(new_model, args, variant, depth)
+            measured = study_gradients(build, data, batch, updates=args.updates, seed=seed, folder=Path(folder))
             case = {"variant": variant, "encoder_layers": depth, "decoder_layers": args.decoder_layers, "seed": seed}
             rows += [case | row for row in measured]
     return rows
 
 
-def stages(args: DepthStudy) -> dict[int, str]:
-    """When gradients are measured, by the number of updates."""
-    return {0: "at initialisation"} | ({args.updates: f"after {args.updates} updates"} if args.updates else {})
-
-
-def seeds_of(rows: list[Row], variant: str, depth: int, updates: int) -> list[Row]:
-    """What was measured of one line; nothing of a training that diverged."""
+def of_seeds(rows: list[Row], variant: str, depth: int, updates: int) -> list[Row]:
+    """The measurements of one line, without those of a training that diverged."""
     case = (variant, depth, updates)
     return [r for r in rows if (r["variant"], r["encoder_layers"], r["updates"]) == case and "fault" not in r]
 
 
-def gradient_lines(args: DepthStudy, rows: list[Row], depth: int, updates: int, stack: str, kind: str) -> dict:
-    """Mean norm over the seeds by sublayer, a line a variant; 0, which a scale of logarithms has not, is a gap."""
-    lines = {}
-    for index, variant in enumerate(args.variants):
-        values = [row[stack][kind] for row in seeds_of(rows, variant, depth, updates)]
-        means = [mean(seeds) or math.nan for seeds in zip(*values, strict=True)]
-        lines[variant] = (means, line_style(index))
-    return lines
-
-
 def plot_gradients(args: DepthStudy, rows: list[Row], kind: str, path: Path) -> None:
-    """A row a stage; the encoder of each depth, and the decoder above the one of `shown_depth`."""
+    """Mean norm over the seeds by sublayer, a line a variant; a row a stage, a column an encoder or the decoder."""
     symbol, start = (r"$\|\partial E/\partial x_l\|$", 0) if kind == "states" else (r"$\|\partial E/\partial W\|$", 1)
-    places = [("encoder", depth, f"encoder of {depth} layers") for depth in args.gradient_depths]
-    places.append(
-        ("decoder", args.shown_depth, f"decoder of {args.decoder_layers} layers (encoder of {args.shown_depth})")
-    )
     xlabel = "sublayer l" if start else "sublayer l (0: embedding)"
     panels = []
-    for updates, stage in stages(args).items():
-        line = [
-            Panel(title, xlabel, gradient_lines(args, rows, depth, updates, stack, kind), start=start)
-            for stack, depth, title in places
-        ]
+    for updates, stage in args.stages.items():
+        line = []
+        for stack, depth, layers in args.gradient_places:
+            lines = {}
+            for index, variant in enumerate(args.variants):
+                seeds = zip(*(row[stack][kind] for row in of_seeds(rows, variant, depth, updates)), strict=True)
+                # 0, which a scale of logarithms has not, is a gap.
+                lines[variant] = ([mean(values) or math.nan for values in seeds], line_style(index))
+            title = f"{stack} of {layers} layers" + f" (encoder of {depth})" * (stack == "decoder")
+            line.append(Panel(title, xlabel, lines, start=start))
         line[0].ylabel = f"{symbol} {stage}"
         panels.append(line)
     plot_panels(panels, path, log=True)
@@ -283,21 +269,16 @@ def plot_gradients(args: DepthStudy, rows: list[Row], kind: str, path: Path) -> 
 
 def gradient_table(args: DepthStudy, rows: list[Row]) -> str:
     """‖∂E/∂x_0‖ / ‖∂E/∂x_n‖ of both stacks by depth, and in brackets what the skip connections alone would leave."""
-    places = [*(("encoder", depth) for depth in args.gradient_depths), ("decoder", args.shown_depth)]
-    head = ["variant", "when"]
-    head += [f"{s}, {d} layers" if s == "encoder" else f"{s}, {args.decoder_layers} layers" for s, d in places]
+    head = ["variant", "when", *(f"{stack}, {layers} layers" for stack, _, layers in args.gradient_places)]
     lines = []
-    for variant, (updates, stage) in product(args.variants, stages(args).items()):
+    for variant, (updates, stage) in product(args.variants, args.stages.items()):
         cells = [variant, stage]
-        for stack, depth in places:
-            seeds = seeds_of(rows, variant, depth, updates)
-            cells.append(
-                ratio_text([row[stack]["states"] for row in seeds], [row["skip_path"][stack] for row in seeds])
-            )
-            if seeds and not is_chain(variant):
-                cells[-1] = cells[-1].partition(" ")[0]
+        for stack, depth, _ in args.gradient_places:
+            seeds = of_seeds(rows, variant, depth, updates)
+            text = ratio_text([row[stack]["states"] for row in seeds], [row["skip_path"][stack] for row in seeds])
+            cells.append(text if is_chain(variant) or not seeds else text.partition(" ")[0])
         lines.append(cells)
-    sublayers = [2 * depth for depth in args.gradient_depths] + [3 * args.decoder_layers]
+    sublayers = [{"encoder": 2, "decoder": 3}[stack] * layers for stack, _, layers in args.gradient_places]
     lines.append(["$(1/\\sqrt 2)^n$", "theory", *(f"{2 ** (-n / 2):.2g}" for n in sublayers)])
     return table_text(head, lines)
 

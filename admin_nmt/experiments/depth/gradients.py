@@ -7,7 +7,7 @@ Source: Wang et al. 2019, section 2.2; x_l is the input of sublayer l + 1, x_L t
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,13 @@ from ...data.batching import Seq2SeqCollator
 from ...data.phrasebook import phrasebook
 from ...data.tokenization.byte_bpe import train_tokenizer
 from ...data.tokenizing import tokenize
-from ...model.loss import IGNORED, num_target_tokens
+from ...model.loss import num_target_tokens
 from ...model.modeling_admin import AdminStack
 from ...model.residual import PostNorm, ScaledPostNorm
 from ...trainer.divergence import DivergedError
 from ...weights.modes import evaluation_mode
+from .depth_analysis import Batch, stacks_of, token_masks
 
-Batch = Mapping[str, Tensor]
 PAIRS = 4000  # of the phrasebook, to train on
 TOKENS, RATE = 1024, 7e-4  # of a batch; peak learning rate, after half of the updates
 
@@ -58,7 +58,7 @@ def gradient_norms(model: AdminForConditionalGeneration, batches: Sequence[Batch
     Args:
         batches: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T], −100 at padding.
     """
-    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
+    stacks = stacks_of(model)
     squares = {name: [0.0] * len(_inputs(stack)) for name, stack in stacks.items()}
     total = sum(int(num_target_tokens(batch["labels"])) for batch in batches)
     model.zero_grad()
@@ -96,16 +96,11 @@ def _recorded(modules: Mapping[str, list[nn.Module]]) -> Iterator[dict[str, list
         if args[0].requires_grad:
             args[0].register_hook(partial(take, name=name, index=index))
 
-    handles = [
-        module.register_forward_pre_hook(partial(watch, name=name, index=index))
-        for name, watched in modules.items()
-        for index, module in enumerate(watched)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, watched in modules.items():
+            for index, module in enumerate(watched):
+                hooks.callback(module.register_forward_pre_hook(partial(watch, name=name, index=index)).remove)
         yield squares
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _matrices(stack: AdminStack) -> Iterator[list[Tensor]]:
@@ -127,27 +122,20 @@ def skip_path(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, f
     The product of ω_i / σ(y_i) over the LayerNorms after a sum y_i = ω_i x_{i−1} + f_i, σ that of a token's features;
     1 where there are none. With branches of the variance of their input it is (1/√2)^n (Xiong et al. 2020).
     """
-    logs = {"encoder": 0.0, "decoder": 0.0}
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
-    handles = []
-    for name in logs:
-        stack: AdminStack = getattr(model.model, name)
-        for block in stack.residual_blocks():
-            if stack.config.normalizes_before or not isinstance(block, PostNorm):
-                continue
-            omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, ScaledPostNorm) else 1.0
+    logs, masks = {"encoder": 0.0, "decoder": 0.0}, token_masks(batch)
+    with ExitStack() as hooks, evaluation_mode(model):
+        for name, stack in stacks_of(model).items():
+            for block in stack.residual_blocks():
+                if stack.config.normalizes_before or not isinstance(block, PostNorm):
+                    continue
+                omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, ScaledPostNorm) else 1.0
 
-            def add(module: nn.Module, args: tuple, name: str = name, omega: float = omega) -> None:
-                deviation = args[0][masks[name]].double().std(-1, correction=0)
-                logs[name] += math.log(omega) - deviation.log().mean().item()
+                def add(module: nn.Module, args: tuple, name: str = name, omega: float = omega) -> None:
+                    deviation = args[0][masks[name]].double().std(-1, correction=0)
+                    logs[name] += math.log(omega) - deviation.log().mean().item()
 
-            handles.append(block.layer_norm.register_forward_pre_hook(add))
-    try:
-        with evaluation_mode(model):
-            model(**batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+                hooks.callback(block.layer_norm.register_forward_pre_hook(add).remove)
+        model(**batch)
     return {name: math.exp(value) for name, value in logs.items()}
 
 
@@ -155,18 +143,11 @@ def phrasebook_text(sentences: int, vocabulary: int, cache: Path) -> tuple[Datas
     """Tokenised training pairs of the built-in phrasebook, and one held-out batch of it."""
     splits = phrasebook(PAIRS, valid=sentences, test=0)
     tokenizer = train_tokenizer([text for pair in splits["train"] for text in pair], vocabulary)
-    data = {
-        split: tokenize(
-            Dataset.from_dict(dict(zip(("source", "target"), map(list, zip(*pairs, strict=True)), strict=True))),
-            tokenizer,
-            tokenizer,
-            keep_text=False,
-            cache_dir=cache,
-            num_proc=1,
-        )
-        for split, pairs in splits.items()
-        if pairs
-    }
+    data = {}
+    for split in ("train", "valid"):
+        source, target = map(list, zip(*splits[split], strict=True))
+        pairs = Dataset.from_dict({"source": source, "target": target})
+        data[split] = tokenize(pairs, tokenizer, tokenizer, keep_text=False, cache_dir=cache, num_proc=1)
     return data["train"], Seq2SeqCollator(tokenizer.pad_token_id)([*data["valid"]])
 
 

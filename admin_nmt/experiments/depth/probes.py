@@ -9,6 +9,7 @@ others. Two baselines: always the most frequent token, and the same probe on a n
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import mean
 from typing import Any, cast
@@ -21,13 +22,13 @@ from admin_nmt import AdminForConditionalGeneration
 
 from ...data.batching import Seq2SeqCollator
 from ...hub.model_folder import check_tokenizers, load_admin_model
-from ...model.loss import IGNORED
 from ...runs.pictures.curves import COLOURS, MARKERS, literal
 from ...system.files import json_text
 from ...system.markdown import table_text
 from ...system.terminal import progress_bar
 from ...weights.profiling import MODES, profile_omega
 from ..plots import names
+from .depth_analysis import output_states, stacks_of, token_masks
 from .depth_plots import Panel, plot_panels
 
 STACKS = ("encoder", "decoder")
@@ -66,25 +67,18 @@ def fit_probe(states: Tensor, tokens: Tensor, classes: int) -> Probe:
 @torch.no_grad()
 def layer_states(model: AdminForConditionalGeneration, batch: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
     """The input of every layer and the output of its stack, [tokens, d] each, in evaluation mode, without padding."""
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": batch["labels"] != IGNORED}
+    masks = token_masks(batch)
     states: dict[str, list[Tensor]] = {name: [] for name in STACKS}
-    handles = []
-    for name in STACKS:
-        for layer in getattr(model.model, name).layers:
+    with ExitStack() as hooks:
+        for name, stack in stacks_of(model).items():
+            for layer in stack.layers:
 
-            def keep(module: Any, args: tuple, name: str = name) -> None:
-                states[name].append(args[0][masks[name]])
+                def keep(module: Any, args: tuple, name: str = name) -> None:
+                    states[name].append(args[0][masks[name]])
 
-            handles.append(layer.register_forward_pre_hook(keep))
-    try:
-        ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-        outputs = model.eval().model(batch["input_ids"], batch["attention_mask"], ids, use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
-    states["encoder"].append(outputs.encoder_last_hidden_state[masks["encoder"]])
-    states["decoder"].append(outputs.last_hidden_state[masks["decoder"]])
-    return states
+                hooks.callback(layer.register_forward_pre_hook(keep).remove)
+        outputs = output_states(model, batch)
+    return {name: [*found, outputs[name]] for name, found in states.items()}
 
 
 def neighbours(ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -101,29 +95,24 @@ def neighbours(ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
 
 def tokens_of(model: AdminForConditionalGeneration, batch: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """What [`neighbours`] finds in the source, and in what the decoder reads; its token after is the label."""
-    mask = batch["labels"] != IGNORED
-    read = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-    decoder = neighbours(read, mask) | {"token after": batch["labels"][mask]}
-    return {"encoder": neighbours(batch["input_ids"], batch["attention_mask"].bool()), "decoder": decoder}
+    masks, read = token_masks(batch), model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    decoder = neighbours(read, masks["decoder"]) | {"token after": batch["labels"][masks["decoder"]]}
+    return {"encoder": neighbours(batch["input_ids"], masks["encoder"]), "decoder": decoder}
 
 
 def accuracies(model: AdminForConditionalGeneration, batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
     """Held-out accuracy of every probe, by stack and target: {"layers": [L + 1 numbers], "majority": number}."""
-    seen = {name: [layer_states(model, batch)[name] for batch in batches] for name in STACKS}
+    seen = [layer_states(model, batch) for batch in batches]
     tokens = [tokens_of(model, batch) for batch in batches]
-    masks = {
-        "encoder": [b["attention_mask"].bool() for b in batches],
-        "decoder": [b["labels"] != IGNORED for b in batches],
-    }
     found: dict[str, Any] = {}
     for name in STACKS:
-        sentences = torch.cat([_sentence_of(mask, BATCH * index) for index, mask in enumerate(masks[name])])
+        masks = [token_masks(batch)[name] for batch in batches]
+        sentences = torch.cat([_sentence_of(mask, BATCH * index) for index, mask in enumerate(masks)])
         held_out = sentences % HELD_OUT == HELD_OUT - 1
-        layers = [torch.cat(parts) for parts in zip(*seen[name], strict=True)]
-        found[name] = {
-            target: _scores(layers, torch.cat([batch[name][target] for batch in tokens]), held_out)
-            for target in TARGETS
-        }
+        layers = [torch.cat(parts) for parts in zip(*(states[name] for states in seen), strict=True)]
+        for target in TARGETS:
+            ids = torch.cat([batch[name][target] for batch in tokens])
+            found.setdefault(name, {})[target] = _scores(layers, ids, held_out)
     return found
 
 
@@ -200,14 +189,15 @@ def probe_models(folders: Sequence[Path], pairs: Dataset, sentences: int, seed: 
 
 def plot_probes(found: Mapping[str, Any], path: Path) -> None:
     """A row a model: encoder and decoder; dashed the new model, dotted the most frequent token, mean of the targets."""
-    rows = []
-    for name, facts in found.items():
-        row = []
-        for stack in STACKS:
-            lines = dict(_lines(facts, stack))
-            row.append(Panel(f"{literal(name)}, {facts['model']}: {stack}", "layer (0: embedding)", lines, start=0))
+    rows = [
+        [
+            Panel(f"{literal(name)}, {facts['model']}: {stack}", "layer (0: embedding)", dict(_lines(facts, stack)))
+            for stack in STACKS
+        ]
+        for name, facts in found.items()
+    ]
+    for row in rows:
         row[0].ylabel = "held-out accuracy"
-        rows.append(row)
     plot_panels(rows, path, width=4.6)
 
 
