@@ -5,7 +5,7 @@ which `admin-nmt --help` should not cost. transformers has no entry points for m
 tables of names load modules of its own folder alone, so there is nothing that could be registered without loading it;
 and whatever the command line's first module is, `admin_nmt/__init__.py` runs before. So that file asks whether the
 process was started as the command line, whose commands register before they load a model (`quiet` in
-`admin_nmt.cli.options`).
+`admin_nmt.cli.output`).
 """
 
 import sys

@@ -4,7 +4,7 @@ import os
 from errno import ENOENT
 from pathlib import Path
 
-from .options import SECTIONS
+from .parsing import SECTIONS
 
 PACKAGE = Path(__file__).parents[1]
 KINDS = {"recipes": "Recipes", "accelerate": "Launch configurations for accelerate", "grids": "Grids of experiments"}

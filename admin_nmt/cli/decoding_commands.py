@@ -6,47 +6,39 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..decoding.options import Engine, Sampling, SearchOptions
 from .options import (
-    Backend,
-    BatchTokens,
     Chunk,
-    ComputeType,
     Device,
-    Dtype,
-    LengthPenalty,
+    EngineArguments,
     Model,
-    NumBeams,
     OnCluster,
-    OwnNumBeams,
+    SearchArguments,
     Source,
     Target,
     check_device,
     check_finite,
     check_language,
     check_output,
-    print_json,
-    quiet,
-    say,
-    write_lines,
 )
+from .output import print_json, quiet, say, write_lines
+from .parsing import expanded
 
 
 def score(
     model: Model,
     source: Source,
     target: Target = None,
-    output: Annotated[Path | None, typer.Option(callback=check_output, help="File of scores; default stdout.")] = None,
+    output: Annotated[Path | None, typer.Option(callback=check_output, help="File of scores; default: stdout.")] = None,
     tokens: Annotated[
-        bool, typer.Option("--tokens", help="JSON lines with the log-probability of each token.")
+        bool, typer.Option("--tokens", help="Print JSON lines with the log-probability of each token.")
     ] = False,
     summary: Annotated[
-        Path | None, typer.Option(callback=check_output, help="JSON file for the perplexity of all pairs.")
+        Path | None, typer.Option(callback=check_output, help="JSON file of the perplexity of all pairs.")
     ] = None,
-    batch_tokens: BatchTokens = 4096,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens, padding included.")] = 4096,
     device: Device = None,
 ) -> None:
-    """Log-probabilities of given translations.
+    """Score given translations by log-probability.
 
     One line a pair: natural logarithm of the sentence's probability, tab, number of its tokens, end of sentence
     included. The perplexity per token of all pairs goes to stderr.
@@ -80,30 +72,28 @@ def score(
         write_lines([json_text(facts | {"perplexity": perplexity}, indent=2)], summary)
 
 
+@expanded
 def evaluate(
     model: Model,
     source: Source,
     target: Target = None,
     language: Annotated[
         str | None,
-        typer.Option(
-            callback=check_language, help="Code of the target language, for its tokenisation; by default the model's."
-        ),
+        typer.Option(callback=check_language, help="Target language code, for tokenisation; default: the model's."),
     ] = None,
     more_references: Annotated[
-        list[Path] | None, typer.Option(help="File of further references, beside TARGET; several by repeating.")
+        list[Path] | None, typer.Option(help="File of further references besides TARGET; repeatable.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(callback=check_output, help="File for the translations.")] = None,
-    num_beams: OwnNumBeams = None,
-    length_penalty: LengthPenalty = None,
-    batch_tokens: BatchTokens = 4096,
+    output: Annotated[Path | None, typer.Option(callback=check_output, help="File of the translations.")] = None,
+    *,
+    search: SearchArguments,
     dtype: Annotated[
         Literal["float32", "bfloat16"],
-        typer.Option(help="Of torch's products on a CPU; float32 gives the same numbers on every machine."),
+        typer.Option(help="torch's dtype; float32 gives the same numbers on every machine."),
     ] = "float32",
     device: Device = None,
 ) -> None:
-    """BLEU, chrF and likelihood on a test set.
+    """Measure BLEU, chrF and likelihood on a test set.
 
     Prints JSON: scores with sacreBLEU's signatures, lower-cased tokenised BLEU, NLL per target token. References are
     taken as they are, translations are detokenised text; the numbers are those of sacreBLEU's command. NLL is that of
@@ -117,7 +107,7 @@ def evaluate(
     from ..data.parallel_text import load_parallel, read_more_references
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
-    from ..hub.model_folder import beam_size, local_folder
+    from ..hub.model_folder import local_folder
     from ..hub.source_language import target_language
     from ..trainer.evaluation import evaluate_translator
 
@@ -129,10 +119,7 @@ def evaluate(
         raise ValueError(f"{folder}: does not tell its target language; add --language, such as de")
     pairs = load_parallel(source, target)
     others = read_more_references(more_references or [], len(pairs))
-    search = SearchOptions(
-        num_beams=num_beams or beam_size(folder), length_penalty=length_penalty, batch_tokens=batch_tokens
-    )
-    translator = Translator.from_pretrained(folder, device=device, dtype=dtype, options=search)
+    translator = Translator.from_pretrained(folder, device=device, dtype=dtype, options=search.options(folder))
     translations, results = evaluate_translator(translator, pairs, language, more_references=others, progress=True)
     results["precision"] = translator.precision
     if output:
@@ -140,33 +127,19 @@ def evaluate(
     print_json(results)
 
 
+@expanded
 def synthesize(
     model: Model,
-    input: Annotated[
-        list[str], typer.Option(help="File of text, one sentence a line (.gz too); several by repeating.")
-    ],
-    generates: Annotated[Literal["source", "target"], typer.Option(help="Side of the pairs that the model writes.")],
-    output: Annotated[str, typer.Option(help="File to write, .tsv: source, tab, target.")],
-    method: Annotated[
-        Literal["beam", "sampling"],
-        typer.Option(help="Search for the best translation, or draw one from the distribution."),
-    ] = "beam",
-    num_beams: NumBeams = 5,
-    length_penalty: LengthPenalty = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens; by default among all.")] = None,
-    temperature: Annotated[
-        float, typer.Option(callback=check_finite, help="What logits are divided by before drawing.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the drawing; another one gives other translations.")] = 1,
-    max_words: Annotated[int, typer.Option(help="Drop pairs with a side of more words.")] = 250,
+    input: Annotated[list[str], typer.Option(help="Monolingual text, one sentence a line (.gz too); repeatable.")],
+    generates: Annotated[Literal["source", "target"], typer.Option(help="Side of the pairs to generate.")],
+    output: Annotated[str, typer.Option(help="File of the pairs, .tsv: source, tab, target.")],
+    search: SearchArguments,
+    engine: EngineArguments,
+    max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words on a side.")] = 250,
     max_ratio: Annotated[
-        float, typer.Option(callback=check_finite, help="Drop pairs of more unequal numbers of words; 0 for none.")
+        float, typer.Option(callback=check_finite, help="Maximum length ratio of the sides, in words; 0 for none.")
     ] = 1.5,
     chunk: Chunk = 2000,
-    batch_tokens: BatchTokens = 4096,
-    backend: Backend = "torch",
-    compute_type: ComputeType = None,
-    dtype: Dtype = None,
     cluster: OnCluster = None,
 ) -> None:
     """Make synthetic training pairs.
@@ -179,7 +152,7 @@ def synthesize(
 
     \b
     admin-nmt synthesize runs/multi30k-de-en-short/standard --input mono.de.gz --generates source \\
-        --method sampling --output runs/back-translated.tsv
+        --sampling --output runs/back-translated.tsv
     admin-nmt synthesize runs/teacher/standard --input train.en.gz --generates target \\
         --output runs/distilled.tsv
     accelerate launch --multi_gpu --num_processes 2 -m admin_nmt synthesize ...
@@ -189,20 +162,23 @@ def synthesize(
 
     from ..data.cleaning import CleaningOptions, format_counts
     from ..decoding.pair_synthesis import write_synthetic_pairs
+    from ..hub.model_folder import local_folder
     from ..system.processes import start_processes
 
     quiet()
-    options = SearchOptions(
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        sampling=Sampling(seed, top_k, temperature) if method == "sampling" else None,
-        batch_tokens=batch_tokens,
-    )
-    engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     start_processes()
+    folder = local_folder(model)
     counts = write_synthetic_pairs(
-        model, input, output, generates, options=options, engine=engine, filters=filters, chunk=chunk, cluster=cluster
+        folder,
+        input,
+        output,
+        generates,
+        options=search.options(folder),
+        engine=engine,
+        filters=filters,
+        chunk=chunk,
+        cluster=cluster,
     )
     if counts:  # the first process has them
         print(f"{format_counts(counts)}\n{output}", flush=True)
@@ -212,14 +188,14 @@ def demo(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...", help="Folders or Hub repositories; several stand side by side.", show_default=False
+            metavar="MODEL", help="Folders or Hub repositories; several are shown side by side.", show_default=False
         ),
     ],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, without a password.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines, without a password.")
     ] = "127.0.0.1",
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="By default the first free one from 7860 on.")
+        int | None, typer.Option(min=1, max=65535, help="Port to listen on; default: the first free one from 7860 on.")
     ] = None,
     device: Device = None,
 ) -> None:

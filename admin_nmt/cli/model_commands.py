@@ -5,24 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import (
-    Model,
-    NewFolder,
-    RunFolder,
-    Source,
-    Target,
-    check_finite,
-    check_repository,
-    print_json,
-    quiet,
-    say,
-    write_lines,
-)
+from .options import Model, NewFolder, RunFolder, Source, Target, check_finite, check_repository
+from .output import print_json, quiet, say, write_lines
+from .parsing import Command
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Inspect and convert models.")
 
 
-@group.command()
+@group.command(cls=Command)
 def info(model: Model, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show variant, sizes, vocabulary and ω of a model.
 
@@ -51,7 +41,7 @@ def info(model: Model, as_json: Annotated[bool, typer.Option("--json", help="Pri
     write_lines(rows)
 
 
-@group.command()
+@group.command(cls=Command)
 def fold(model: Model, output: NewFolder) -> None:
     """Fold ω into the weights, keeping this package's class.
 
@@ -74,7 +64,7 @@ def fold(model: Model, output: NewFolder) -> None:
         _copy_usual_scores(folder, temporary)
 
 
-@group.command()
+@group.command(cls=Command)
 def export(
     model: Model,
     output: NewFolder,
@@ -130,7 +120,7 @@ def _copy_usual_scores(model: Path, same: Path) -> None:
         scores.save(same)
 
 
-@group.command()
+@group.command(cls=Command)
 def average(
     checkpoints: Annotated[
         list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints, or with --last a run.", show_default=False)
@@ -169,7 +159,7 @@ def average(
         save_tokenizers(temporary, *load_tokenizers(checkpoints[-1]), positions=positions)
 
 
-@group.command()
+@group.command(cls=Command)
 def convert_fairseq(
     checkpoint: Annotated[Path, typer.Argument(help="fairseq checkpoint (.pt).", show_default=False)],
     output: NewFolder,
@@ -211,7 +201,7 @@ def convert_fairseq(
     )
 
 
-@group.command()
+@group.command(cls=Command)
 def card(
     run: RunFolder,
     repo: Annotated[
@@ -242,7 +232,7 @@ def card(
         print(write_card(run, folder, repo))
 
 
-@group.command()
+@group.command(cls=Command)
 def profile(
     model: Model,
     source: Source,

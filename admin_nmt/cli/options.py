@@ -1,61 +1,22 @@
-"""Options that commands share, checks of what they get, and what they write.
+"""Options that commands share, and checks of what they get.
 
 A wrong option must be refused at once: nothing here loads torch, transformers or datasets before a command runs.
 """
 
-import gc
-import logging
 import math
 import os
-import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
+from ..decoding.options import Engine, Sampling, SearchOptions
 from ..metrics.languages import language_code
-from ..system.files import json_text, whole_file
-
-SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
-OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)}|output-dir)(\.[\w-]+)*(=.*)?", re.DOTALL)
-
-
-LANGUAGE = re.compile(r"[\w-]+")
-
-
-class WithOverrides(TyperCommand):
-    """A command on a recipe or grid, whose fields are options too: --section.field VALUE, --output_dir VALUE.
-
-    --languages also takes two codes, source and target.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep the fields in `ctx.meta["overrides"]`, as `load_recipe` takes them, and parse the rest."""
-        rest, overrides, given = [], [], iter(args)
-        for text in given:
-            if not OVERRIDE.fullmatch(text):
-                rest.append(text)
-                continue
-            name, equals, value = text.partition("=")
-            name = f"--{name[2:].replace('-', '_')}"
-            if not equals and (value := next(given, "--")).startswith("--"):
-                raise typer.BadParameter("needs a value", ctx=ctx, param_hint=f"'{name}'")
-            if name == "--languages" and not equals and LANGUAGE.fullmatch(value):
-                target = next(given, "--")
-                if target.startswith("--"):
-                    raise typer.BadParameter("needs two codes, source and target", ctx=ctx, param_hint=f"'{name}'")
-                value = f'["{value}", "{target}"]'  # in quotes: no, Norwegian, is false in YAML
-            overrides += [name, value]
-        ctx.meta["overrides"] = overrides
-        return super().parse_args(ctx, rest)
 
 
 def check_output(path: Path | None) -> Path | None:
-    """A file that can be written, told before hours of work and not after."""
+    """Refuse a file that cannot be written, before hours of work and not after."""
     if path is None:
         return None
     folder = path.absolute().parent
@@ -69,7 +30,7 @@ def check_output(path: Path | None) -> Path | None:
 
 
 def check_language(code: str | None) -> str | None:
-    """A code, not a name, which the scores' tokenisers would not know and silently treat as another language."""
+    """Refuse what is no code of a language, which the scores' tokenisers would silently treat as another language."""
     try:
         return None if code is None else language_code(code)
     except ValueError as error:
@@ -77,7 +38,7 @@ def check_language(code: str | None) -> str | None:
 
 
 def check_repository(name: str | None) -> str | None:
-    """A name that the Hub can have, told before the work."""
+    """Refuse a name that the Hub cannot have."""
     from ..hub import repositories as hub
 
     try:
@@ -89,7 +50,7 @@ def check_repository(name: str | None) -> str | None:
 
 
 def check_text(text: str | None) -> str | None:
-    """Text of the command line that its bytes are; Python reads others as half surrogate pairs."""
+    """Refuse text whose bytes are no UTF-8, which Python reads as half surrogate pairs."""
     try:
         (text or "").encode()
     except UnicodeEncodeError as error:
@@ -98,17 +59,9 @@ def check_text(text: str | None) -> str | None:
 
 
 def check_finite(value: float | None) -> float | None:
-    """Of the numbers that Python reads, nan and inf are none that an option has a use for."""
+    """Refuse nan and inf, which Python reads as numbers."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number")
-    return value
-
-
-def check_positive(value: float) -> float:
-    """A number above 0."""
-    check_finite(value)
-    if value <= 0:
-        raise typer.BadParameter(f"{value} is not above 0")
     return value
 
 
@@ -123,119 +76,85 @@ def check_device(name: str | None) -> None:
 
 
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
-NewFolder = Annotated[Path, typer.Option(help="Folder to write; must not exist, or be empty.")]
+NewFolder = Annotated[Path, typer.Option(help="Output folder; must not exist, or be empty.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]
-RecipeOrNone = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RECIPE", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
-    ),
-]
 RecipeFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="YAML file, or the name of a recipe that comes with the package.", show_default=False
-    ),
+    str, typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe.", show_default=False)
 ]
 Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs.")]
-Target = Annotated[str | None, typer.Option(help="Their translations, line by line, if SOURCE holds no pairs.")]
-NumBeams = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
-OwnNumBeams = Annotated[
-    int | None,
-    typer.Option(min=1, help="Beam size; 1 is greedy search. By default that of the model, or 5 where it has none."),
-]
-LengthPenalty = Annotated[
-    float | None,
-    typer.Option(
-        callback=check_finite, help="Scores are divided by length to this power; by default what the model has."
-    ),
-]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Batch size in source tokens, padding included.")]
-Chunk = Annotated[int, typer.Option(min=1, help="Lines that are sorted, translated and saved together.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default a GPU if there is one.")]
-Backend = Annotated[Literal["torch", "ctranslate2"], typer.Option(help="What runs the model.")]
-ComputeType = Annotated[str | None, typer.Option(help="For CTranslate2: int8, float16, …; by default float32.")]
+Target = Annotated[str | None, typer.Option(help="Their translations, line by line, unless SOURCE holds pairs.")]
+Chunk = Annotated[int, typer.Option(min=1, help="Number of lines to sort, translate and save together.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; default: a GPU if there is one.")]
 OnCluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster", help="Let the workers of a Dask cluster do it: its tcp://HOST:PORT, or its scheduler's file."
-    ),
-]
-
-Dtype = Annotated[
-    str | None,
-    typer.Option(help="For torch: float32 or bfloat16; by default bfloat16 where the CPU has it and it is faster."),
+    typer.Option("--cluster", help="Dask cluster that does the work: tcp://HOST:PORT, or its scheduler file."),
 ]
 
 
-def quiet_imports() -> None:
-    """transformers imports torchao wherever it is installed, and that warns of kernels for other processors."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+@dataclass(frozen=True)
+class SearchArguments:
+    """Search options.
 
-
-def quiet() -> None:
-    """Load transformers with our classes, and leave progress to the commands' own bars and warnings unsaid."""
-    quiet_imports()
-    import transformers
-
-    from ..registration import register_auto_classes
-
-    register_auto_classes()
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    if "datasets" in sys.modules:
-        from datasets import disable_progress_bars
-
-        disable_progress_bars()
-    else:  # which takes half a second to load, and many commands never need it
-        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Around imports and the loading of a model, of which nothing becomes garbage.
-
-    Python's search for reference cycles would go over the millions of objects that they make, several times before they
-    are all there and again at the end of the program: a fifth of the time from launch to translation.
+    Those of a command line; `options` makes the library's of them.
     """
-    searching = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searching:
-            gc.freeze()  # what is there by now is left out of later searches
-            gc.enable()
+
+    num_beams: Annotated[
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's, or 5.")
+    ] = None
+    length_penalty: Annotated[
+        float | None, typer.Option(callback=check_finite, help="Exponent of the length penalty; default: the model's.")
+    ] = None
+    forbid: Annotated[
+        list[str] | None, typer.Option(help="Word or phrase that no translation contains; repeatable.")
+    ] = None
+    sampling: Annotated[bool, typer.Option("--sampling", help="Sample translations instead of beam search.")] = False
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample from the k most likely tokens; default: from all.")
+    ] = None
+    temperature: Annotated[
+        float | None, typer.Option(callback=check_finite, help="Sampling temperature; default: 1.")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="Random seed for --sampling; default: 1.")] = None
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in source tokens, padding included.")] = 4096
+
+    def __post_init__(self) -> None:
+        for name in self._drawing():
+            if not self.sampling:
+                raise ValueError(f"--{name.replace('_', '-')} goes with --sampling; add that, or leave it out")
+        if self.sampling and self.num_beams is not None:
+            raise ValueError("--num-beams belongs to beam search; leave it out, or --sampling")
+        Sampling(**self._drawing())  # checks its limits
+
+    def options(self, folder: Path, **others: Any) -> SearchOptions:
+        """Options of the search with the model of a folder, by which beams are as many as it was saved with."""
+        from ..hub.model_folder import beam_size
+
+        return SearchOptions(
+            num_beams=self.num_beams or beam_size(folder),
+            length_penalty=self.length_penalty,
+            forbidden=tuple(self.forbid or ()),
+            sampling=Sampling(**self._drawing()) if self.sampling else None,
+            batch_tokens=self.batch_tokens,
+            **others,
+        )
+
+    def _drawing(self) -> dict[str, Any]:
+        """The settings of sampling that are given."""
+        given = {"top_k": self.top_k, "temperature": self.temperature, "seed": self.seed}
+        return {name: value for name, value in given.items() if value is not None}
 
 
-def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
-    """Write UTF-8 lines to a file, which appears when it is complete, or to stdout."""
-    data = "".join(f"{line}\n" for line in lines).encode()
-    if output is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        with whole_file(output) as temporary:
-            temporary.write_bytes(data)
+@dataclass(frozen=True, kw_only=True)
+class EngineArguments(Engine):
+    """Inference engine."""
 
-
-def print_json(value: Any) -> None:
-    """Print indented JSON; see `json_text`."""
-    write_lines([json_text(value, indent=2)])
-
-
-def show_markdown(text: str) -> None:
-    """Print Markdown: laid out on a terminal, as it is into a file."""
-    if not sys.stdout.isatty():
-        write_lines(text.splitlines())
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console().print(Markdown(text))
-
-
-def say(message: str) -> None:
-    """Tell something on stderr."""
-    typer.echo(message, err=True)
+    backend: Annotated[Literal["torch", "ctranslate2"], typer.Option(help="PyTorch or CTranslate2.")] = "torch"
+    compute_type: Annotated[
+        str | None, typer.Option(help="CTranslate2's compute type: int8, float16, …; default: float32.")
+    ] = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="torch's dtype: float32 or bfloat16; default: bfloat16 where the CPU has it and it is faster."
+        ),
+    ] = None

@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import Source, Target, check_finite, quiet
+from .options import Source, Target, check_finite
+from .output import quiet
+from .parsing import Command
 
 DepthPart = Literal["steps", "gradients"]
 Figure = Literal["curves", "depth", "dlcl", "omega", "sizes"]
@@ -17,26 +19,24 @@ def compare(
         list[str],
         typer.Argument(
             metavar="SYSTEM",
-            help="Folders of finished runs or of grids, or files of translations, each maybe as name=path.",
+            help="Finished runs, grids or files of translations; name=path names one.",
             show_default=False,
         ),
     ],
-    output: Annotated[Path, typer.Option(help="Folder of the report.")],
+    output: Annotated[Path, typer.Option(help="Output folder.")],
     reference: Annotated[
         list[str] | None,
-        typer.Option(help="Raw references; several by repeating; by default those of the first finished run."),
+        typer.Option(help="Raw references; repeatable; default: those of the first finished run."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Source sentences, shown with the examples; by default those of the run.")
+        str | None, typer.Option(help="Source sentences for the examples; default: those of the run.")
     ] = None,
     train_target: Annotated[
         str | None, typer.Option(help="Target side of the training text, for word accuracy by frequency.")
     ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="System to set the others against; by default the first.")
-    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Baseline system; default: the first.")] = None,
     language: Annotated[
-        str | None, typer.Option(help="Target language, for tokenisation; by default the first run's, else de.")
+        str | None, typer.Option(help="Target language code, for tokenisation; default: the first run's, else de.")
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Comparison of systems",
 ) -> None:
@@ -72,11 +72,11 @@ def compare(
 
 
 def plot(
-    figure: Annotated[Figure, typer.Argument(help="What to draw.", show_default=False)],
-    output: Annotated[Path, typer.Option(help="PNG, SVG or PDF file.")],
+    figure: Annotated[Figure, typer.Argument(help="Figure to draw.", show_default=False)],
+    output: Annotated[Path, typer.Option(help="Output file, PNG, SVG or PDF.")],
     inputs: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER", help="Runs or models.")] = None,
-    title: Annotated[str, typer.Option(help="Of curves and depth.")] = "",
-    by: Annotated[By, typer.Option(help="curves: what stands on the x axis.")] = "updates",
+    title: Annotated[str, typer.Option(help="Title, of curves and depth.")] = "",
+    by: Annotated[By, typer.Option(help="x axis of curves.")] = "updates",
 ) -> None:
     """Draw a picture of runs or models.
 
@@ -101,9 +101,9 @@ def plot(
 analyse = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Analyse how deep models learn.")
 
 
-@analyse.command()
+@analyse.command(cls=Command)
 def depth(
-    output: Annotated[Path, typer.Option(help="Folder for the plots, the numbers and their table, table.md.")],
+    output: Annotated[Path, typer.Option(help="Output folder.")],
     variant: Annotated[
         list[str] | None, typer.Option(help="Variant, or admin:RULE for ω by that rule; repeatable; default: all.")
     ] = None,
@@ -153,13 +153,13 @@ def depth(
     print(write_depth_report(study, output))
 
 
-@analyse.command()
+@analyse.command(cls=Command)
 def probe(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL", help="Folders of trained models.", show_default=False)
     ],
     source: Source,
-    output: Annotated[Path, typer.Option(help="Folder for the plot, the numbers and their table.")],
+    output: Annotated[Path, typer.Option(help="Output folder.")],
     target: Target = None,
     sentences: Annotated[
         int, typer.Option(min=5, help="Number of pairs, from the first on; every fifth is held out.")

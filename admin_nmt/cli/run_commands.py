@@ -10,12 +10,16 @@ import typer
 
 from ..runs.own_text.own_files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, find_recipe, summary
-from .options import OnCluster, RecipeFile, RecipeOrNone, quiet, say, show_markdown
+from .options import OnCluster, RecipeFile
+from .output import quiet, say, show_markdown
 
 
 def train(
     ctx: typer.Context,
-    recipe: RecipeOrNone = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe.", show_default=False),
+    ] = None,
     source: Annotated[
         list[str] | None,
         typer.Option(

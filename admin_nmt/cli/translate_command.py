@@ -7,138 +7,161 @@ Which lines go in and out, and which processes translate them, is decided in `tr
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..decoding.options import Engine, Sampling, SearchOptions
+from ..decoding.options import Engine, SearchOptions
 from .options import (
-    Backend,
-    BatchTokens,
     Chunk,
-    ComputeType,
-    Dtype,
-    LengthPenalty,
-    OwnNumBeams,
+    EngineArguments,
+    SearchArguments,
     check_device,
     check_finite,
     check_language,
     check_output,
     check_text,
-    loading,
-    quiet,
-    say,
-    write_lines,
 )
+from .output import loading, quiet, say, write_lines
+from .parsing import expanded
 
 if TYPE_CHECKING:
     from ..decoding.translation_formats import LineTranslator
     from ..decoding.usual_scores import Unusual
 
-Models = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="MODEL",
-        help="Folder or Hub repository of a model; several translate as an ensemble.",
-        show_default=False,
-    ),
-]
-Text = Annotated[str | None, typer.Option(callback=check_text, help="A text to translate, instead of a file.")]
-Input = Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default stdin.")]
-Output = Annotated[Path | None, typer.Option(callback=check_output, help="File of translations; default stdout.")]
-SplitSentences = Annotated[
-    bool, typer.Option("--split-sentences", help="Translate lines of several sentences sentence by sentence.")
-]
-SourceLanguage = Annotated[
-    str | None,
-    typer.Option(
-        callback=check_language,
-        help="Code of the language that --split-sentences splits; by default what the model's folder tells.",
-    ),
-]
-Latency = Annotated[
-    float,
-    typer.Option(callback=check_finite, help="Seconds that a line of a terminal or pipe waits for others to join it."),
-]
-Devices = Annotated[
-    str | None,
-    typer.Option(help="cpu, cuda, cuda:1, … or cuda:0,cuda:1,…, a process on each; by default a GPU if there is one."),
-]
-Processes = Annotated[
-    int | None, typer.Option(min=1, help="Processes, each with a model, that share the devices or the cores.")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="No warning about sentences unlike those that the model was trained on.")
-]
-Nbest = Annotated[int, typer.Option(min=1, help="Most translations of a line, best first; at most the beam size.")]
-Form = Annotated[
-    Literal["text", "nbest", "jsonl"] | None,
-    typer.Option(
-        "--format",
-        help="text: the translation; nbest: number ||| translation ||| score; jsonl: an object with scores and tokens. "
-        "By default nbest with --nbest, else text.",
-    ),
-]
-Align = Annotated[
-    bool, typer.Option("--alignment", help="Word alignment as 0-0 1-2, source-target, behind ||| or in the object.")
-]
-AlignmentLayer = Annotated[
-    int | None,
-    typer.Option(help="Decoder layer whose attention aligns, 0 the first, -1 the last; by default the one before."),
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option(
-        callback=check_text, help="What translations begin with; its last word may go on, but not after subword-nmt."
-    ),
-]
-Prefixed = Annotated[
-    bool, typer.Option("--prefixed-input", help="Lines are source, tab, and what the translation begins with.")
-]
-Forbid = Annotated[
-    list[str] | None, typer.Option(help="Word or phrase that no translation contains; several by repeating.")
-]
-Draw = Annotated[bool, typer.Option("--sampling", help="Draw translations from the distribution; no search.")]
-TopK = Annotated[int | None, typer.Option(min=1, help="With --sampling: among so many tokens; by default all.")]
-Temperature = Annotated[
-    float | None,
-    typer.Option(callback=check_finite, help="With --sampling: what logits are divided by; by default 1."),
-]
-Seed = Annotated[int | None, typer.Option(help="With --sampling: another one draws others; by default 1.")]
+
+@dataclass(frozen=True)
+class InputArguments:
+    """Input.
+
+    What is translated: one text, a file, or stdin.
+    """
+
+    text: Annotated[str | None, typer.Option(callback=check_text, help="Text to translate, instead of a file.")] = None
+    input: Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default: stdin.")] = None
+    split_sentences: Annotated[
+        bool, typer.Option("--split-sentences", help="Split lines into sentences and translate one by one.")
+    ] = False
+    source_language: Annotated[
+        str | None,
+        typer.Option(callback=check_language, help="Language code for --split-sentences; default: the model's."),
+    ] = None
+    latency: Annotated[
+        float,
+        typer.Option(callback=check_finite, help="Maximum wait to fill a batch, in seconds, for a terminal or pipe."),
+    ] = 0.1
+
+    def __post_init__(self) -> None:
+        if self.text is not None and self.input is not None:
+            raise ValueError("give --text or --input, not both")
+        if self.source_language is not None and not self.split_sentences:
+            raise ValueError("--source-language goes with --split-sentences; add that, or leave it out")
+
+    def lines(self) -> tuple[Iterator[str], bool]:
+        """The lines, and whether somebody may wait for some translations before giving the other lines."""
+        from ..data.text_lines import decode_lines, read_lines
+        from ..decoding.streaming import is_live
+
+        if self.text is not None:
+            return iter([self.text]), False
+        if self.input is not None:
+            return read_lines(self.input), is_live(self.input)
+        try:
+            descriptor = sys.stdin.fileno()
+        except OSError:  # another object was put in its place
+            return decode_lines(sys.stdin.buffer, "stdin"), False
+        # A thread may be reading when the program ends, which would fail over the lock of sys.stdin.buffer.
+        return decode_lines(open(descriptor, "rb", closefd=False), "stdin"), is_live(descriptor)
+
+    def language(self, folder: Path) -> str | None:
+        """The language whose sentences are split; None to translate whole lines.
+
+        Raises:
+            ValueError: neither the option nor the model names one.
+        """
+        from ..hub.source_language import source_language
+
+        if not self.split_sentences:
+            return None
+        if (language := self.source_language or source_language(folder)) is None:
+            raise ValueError(f"{folder}: does not tell its source language; add --source-language, such as en")
+        return language
 
 
+@dataclass(frozen=True)
+class OutputArguments:
+    """Output.
+
+    What is written for each line, and where.
+    """
+
+    output: Annotated[
+        Path | None, typer.Option(callback=check_output, help="File of translations; default: stdout.")
+    ] = None
+    nbest: Annotated[int, typer.Option(min=1, help="Number of hypotheses to print, at most the beam size.")] = 1
+    form: Annotated[
+        Literal["text", "nbest", "jsonl"] | None,
+        typer.Option(
+            "--format",
+            help="text: the translation; nbest: number ||| translation ||| score; jsonl: an object with scores and "
+            "tokens. Default: nbest with --nbest, else text.",
+        ),
+    ] = None
+    alignment: Annotated[bool, typer.Option("--alignment", help="Print word alignments (0-0 1-2, source-target).")] = (
+        False
+    )
+    alignment_layer: Annotated[
+        int | None,
+        typer.Option(help="Decoder layer for alignments, 0 the first, -1 the last; default: -2."),
+    ] = None
+    target_prefix: Annotated[
+        str | None, typer.Option(callback=check_text, help="Force translations to begin with this text.")
+    ] = None
+    prefixed_input: Annotated[
+        bool, typer.Option("--prefixed-input", help="Read source, tab and target prefix from each line.")
+    ] = False
+    no_warning: Annotated[
+        bool, typer.Option("--quiet", help="Do not warn about sentences unlike the training text.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.form == "text" and self.nbest > 1:
+            raise ValueError("--format text has one translation a line; leave --nbest out, or --format")
+        if self.target_prefix is not None and self.prefixed_input:
+            raise ValueError("give --target-prefix or --prefixed-input, not both")
+
+    def line_translator(self) -> "LineTranslator":
+        """What translates lines into what is written."""
+        from ..decoding.translation_formats import LineTranslator
+
+        form = self.form or ("nbest" if self.nbest > 1 else "text")
+        align = self.alignment or self.alignment_layer is not None
+        return LineTranslator(form, align, self.alignment_layer, self.target_prefix, self.prefixed_input)
+
+
+@expanded
 def translate(
-    models: Models,
-    text: Text = None,
-    input: Input = None,
-    output: Output = None,
-    split_sentences: SplitSentences = False,
-    source_language: SourceLanguage = None,
-    num_beams: OwnNumBeams = None,
-    length_penalty: LengthPenalty = None,
-    nbest: Nbest = 1,
-    form: Form = None,
-    alignment: Align = False,
-    alignment_layer: AlignmentLayer = None,
-    target_prefix: Prefix = None,
-    prefixed_input: Prefixed = False,
-    forbid: Forbid = None,
-    sampling: Draw = False,
-    top_k: TopK = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    batch_tokens: BatchTokens = 4096,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL", help="Folder or Hub repository; several translate as an ensemble.", show_default=False
+        ),
+    ],
+    source: InputArguments,
+    target: OutputArguments,
+    search: SearchArguments,
+    engine: EngineArguments,
     chunk: Chunk = 2000,
-    latency: Latency = 0.1,
-    backend: Backend = "torch",
-    compute_type: ComputeType = None,
-    dtype: Dtype = None,
-    device: Devices = None,
-    processes: Processes = None,
-    no_warning: Quiet = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, cuda, cuda:1, …, or cuda:0,cuda:1,… for a process on each; default: a GPU if any."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes, each with a model, sharing devices or cores.")
+    ] = None,
 ) -> None:
     """Translate a file, stdin or one sentence.
 
@@ -154,9 +177,8 @@ def translate(
     admin-nmt translate runs/phrasebook/standard --nbest 3 --alignment --text "Two books cost ten euros."
     admin-nmt translate runs/seed-1/standard runs/seed-2/standard --input test.en --output test.de
     """
-    if text is not None and input is not None:
-        raise typer.BadParameter("give --text or --input, not both")
-    if input is not None and output is not None and output.exists() and input.samefile(output):
+    output = target.output
+    if source.input is not None and output is not None and output.exists() and source.input.samefile(output):
         raise typer.BadParameter("--output is the file of --input; name another one")
 
     with loading():
@@ -164,53 +186,39 @@ def translate(
         from ..decoding.translation_formats import LineTranslator, numbered
         from ..decoding.usual_scores import Unusual, counting
         from ..decoding.worker_processes import translating
-        from ..hub.model_folder import beam_size, local_folder
+        from ..hub.model_folder import local_folder
 
-    if sampling and num_beams is not None:
-        raise typer.BadParameter("--num-beams belongs to a search; leave it out, or --sampling")
-    if source_language is not None and not split_sentences:
-        raise typer.BadParameter("--source-language goes with --split-sentences; add that, or leave it out")
-    drawn = _sampling(sampling, top_k=top_k, temperature=temperature, seed=seed)
-    engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
-    writing = _writing(form, nbest, alignment, alignment_layer, target_prefix, prefixed_input)
-    if split_sentences and (nbest > 1 or writing != LineTranslator()):
+    writing = target.line_translator()
+    if source.split_sentences and (target.nbest > 1 or writing != LineTranslator()):
         raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")
     places = _places(device, processes)
     quiet()
     folders = [local_folder(model) for model in models]
-    beams = num_beams or beam_size(folders[0])
-    if nbest > beams and not sampling:
-        raise typer.BadParameter(f"--nbest {nbest}: the beam has {beams}; give --num-beams {nbest} or more")
-    search = SearchOptions(
-        num_beams=beams,
-        length_penalty=length_penalty,
-        nbest=nbest,
-        forbidden=tuple(forbid or ()),
-        sampling=drawn,
-        batch_tokens=batch_tokens,
-    )
-    language = _language(folders[0], source_language) if split_sentences else None
-    lines, is_live = _source(text, input)
-    progress = len(places) == 1 and text is None and not (is_live and output is None)
-    load = partial(load_translator, folders, language, writing, progress, search, engine)
+    options = search.options(folders[0], nbest=target.nbest)
+    language = source.language(folders[0])
+    lines, is_live = source.lines()
+    progress = len(places) == 1 and source.text is None and not (is_live and output is None)
+    load = partial(load_translator, folders, language, writing, progress, options, engine)
     unusual = Unusual()
     with ExitStack() as stack:
         if output is not None:
-            options = {"split_sentences": language} | search.settings() | engine.settings()
-            settings = _settings(folders, writing, options)
+            settings = (
+                _settings(folders, writing) | {"split_sentences": language} | options.settings() | engine.settings()
+            )
             file = stack.enter_context(PartialFile(output, settings))
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
-        if not no_warning:
+        if not target.no_warning:
             stack.callback(warn, unusual)
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
         in_order = counting(in_order, unusual)
         if writing.form == "nbest":
             in_order = numbered(in_order, file.lines if output is not None else 0)
+        shown = source.text is None
         if output is not None:
-            translate_file(in_order, lines, file, chunk_size=chunk, progress=text is None)
+            translate_file(in_order, lines, file, chunk_size=chunk, progress=shown)
         else:
-            _answer(in_order, lines, chunk, latency if is_live else None, progress=not progress and text is None)
+            _answer(in_order, lines, chunk, source.latency if is_live else None, progress=not progress and shown)
 
 
 def warn(unusual: "Unusual") -> None:
@@ -225,20 +233,20 @@ def load_translator(
     language: str | None,
     writing: "LineTranslator",
     progress: bool,
-    search: SearchOptions,
+    options: SearchOptions,
     engine: Engine,
     *,
     device: str | None = None,
     threads: int | None = None,
 ) -> Callable[[list[str]], list[str]]:
-    """A function that gives what is written for each of some lines; called in the process that translates.
+    """Load what gives the lines to write for some lines; called in the process that translates.
 
     Args:
         folders: of the model, or of several as an ensemble.
         language: code of the language whose sentences are translated one by one; None for whole lines.
         writing: what is written for whole lines.
         progress: show a progress bar.
-        search: what is looked for.
+        options: of the search.
         engine: what computes it, on this `device`.
         threads: of the process; by default as many as it has.
     """
@@ -251,7 +259,7 @@ def load_translator(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    translator = Translator.from_pretrained(folders, device=device, options=search, **asdict(engine))
+    translator = Translator.from_pretrained(folders, device=device, options=options, **asdict(engine))
     if language is None:
         return noting(translator, partial(writing, translator, progress=progress))
     from ..decoding.paragraphs import translate_paragraphs
@@ -261,37 +269,13 @@ def load_translator(
     )
 
 
-def _sampling(given: bool, **settings: Any) -> Sampling | None:
-    """How translations are drawn; None where they are searched."""
-    settings = {name: value for name, value in settings.items() if value is not None}
-    if not given:
-        for name in settings:
-            raise typer.BadParameter(f"--{name.replace('_', '-')} goes with --sampling; add that, or leave it out")
-        return None
-    return Sampling(**settings)
-
-
-def _writing(
-    form: Any, nbest: int, align: bool, layer: int | None, prefix: str | None, prefixed: bool
-) -> "LineTranslator":
-    """What is written for a line."""
-    if form == "text" and nbest > 1:
-        raise typer.BadParameter("--format text has one translation a line; leave --nbest out, or --format")
-    if prefix is not None and prefixed:
-        raise typer.BadParameter("give --target-prefix or --prefixed-input, not both")
-    from ..decoding.translation_formats import LineTranslator
-
-    form = form or ("nbest" if nbest > 1 else "text")
-    return LineTranslator(form, align or layer is not None, layer, prefix, prefixed)
-
-
-def _settings(folders: list[Path], writing: "LineTranslator", options: dict[str, Any]) -> dict[str, Any]:
-    """What the content of a file of translations depends on, as JSON; without what is as it always was."""
+def _settings(folders: list[Path], writing: "LineTranslator") -> dict[str, Any]:
+    """Settings that the lines of a file depend on besides search and engine, as JSON; without what is as by default."""
     from ..hub.model_folder import fingerprint
 
     model = "+".join(fingerprint(folder)[:16] for folder in folders)
     written = {name: value for name, value in asdict(writing).items() if value != getattr(type(writing), name)}
-    return {"model": model} | options | written
+    return {"model": model} | written
 
 
 def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
@@ -308,36 +292,6 @@ def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
     count = processes or len(names) or 1
     threads = max(1, torch.get_num_threads() // count) if count > 1 else None
     return [{"device": (names or [None])[number % len(names or [None])], "threads": threads} for number in range(count)]
-
-
-def _language(folder: Path, given: str | None) -> str:
-    """The language to split.
-
-    Raises:
-        ValueError: nobody tells.
-    """
-    from ..hub.source_language import source_language
-
-    if (language := given or source_language(folder)) is None:
-        raise ValueError(f"{folder}: does not tell its source language; add --source-language, such as en")
-    return language
-
-
-def _source(text: str | None, path: Path | None) -> tuple[Iterator[str], bool]:
-    """The lines to translate, and whether somebody may wait for answers to some before giving the others."""
-    from ..data.text_lines import decode_lines, read_lines
-    from ..decoding.streaming import is_live
-
-    if text is not None:
-        return iter([text]), False
-    if path is not None:
-        return read_lines(path), is_live(path)
-    try:
-        descriptor = sys.stdin.fileno()
-    except OSError:  # another object was put in its place
-        return decode_lines(sys.stdin.buffer, "stdin"), False
-    # A thread may be reading when the program ends, which would fail over the lock of sys.stdin.buffer.
-    return decode_lines(open(descriptor, "rb", closefd=False), "stdin"), is_live(descriptor)
 
 
 def _answer(

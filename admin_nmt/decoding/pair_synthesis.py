@@ -19,7 +19,7 @@ from .usual_scores import noting
 
 
 def write_synthetic_pairs(
-    model: str,
+    model: str | Path,
     inputs: list[str],
     output: str,
     generates: Literal["source", "target"],

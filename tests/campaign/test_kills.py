@@ -19,8 +19,7 @@ MODEL = ["run/standard", "--num-beams", "2"]
 SYNTHETIC = [
     "--generates",
     "source",
-    "--method",
-    "sampling",
+    "--sampling",
     "--max-ratio",
     "0",
     "--chunk",

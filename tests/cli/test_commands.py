@@ -22,8 +22,9 @@ from transformers import AutoModelForSeq2SeqLM
 from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.cli.app import app, tell
-from admin_nmt.cli.options import SECTIONS, WithOverrides
+from admin_nmt.cli.app import app
+from admin_nmt.cli.output import say
+from admin_nmt.cli.parsing import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
@@ -71,6 +72,13 @@ def test_the_overview_fits_on_one_screen_and_every_command_has_examples():
     assert len(typer.main.get_command(app).commands) <= 18
     for name in every_command():
         assert f"\n  admin-nmt {name} " in invoke(*name.split(), "--help").stdout, name
+
+
+def test_no_command_takes_more_options_than_one_can_read():
+    """What belongs together is one parameter, a dataclass whose fields are options."""
+    for name, command in every_command().items():
+        code = getattr(command.callback, "__wrapped__", command.callback).__code__
+        assert code.co_argcount <= 12, name
 
 
 @pytest.mark.parametrize(
@@ -586,5 +594,5 @@ def test_errors_of_the_system_are_told_in_words(problem, named):
 def test_an_error_stands_on_a_line_of_its_own_beside_a_bar(capsys):
     with tqdm(total=3, file=sys.stderr) as bar:
         bar.update()
-        tell("error: no")
+        say("error: no")
     assert "error: no" in capsys.readouterr().err.splitlines()

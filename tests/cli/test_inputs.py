@@ -137,7 +137,7 @@ def test_weights_that_are_not_finite_give_no_translations(model, sides, tmp_path
         ["score", model, *files],
         ["evaluate", model, *files, "--language", "de"],
         ["synthesize", model, *synthetic],
-        ["synthesize", model, *synthetic, "--method", "sampling"],
+        ["synthesize", model, *synthetic, "--sampling"],
     ):
         assert f"{model}: its scores are not finite" in error(*command)
         assert not (tmp_path / "out.tsv").exists()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from admin_nmt.cli.options import loading
+from admin_nmt.cli.output import loading
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_who_has_switched_it_off_finds_it_so():
 
 BARS = """
 import sys
-from admin_nmt.cli.options import quiet
+from admin_nmt.cli.output import quiet
 if "first" in sys.argv:
     import datasets
 quiet()

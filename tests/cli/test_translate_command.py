@@ -71,6 +71,9 @@ def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
         ("--source-language de", "--split-sentences"),
         ("--source-language german", "german"),
         ("--sampling --num-beams 4", "--num-beams"),
+        ("--top-k 4", "--sampling"),
+        ("--sampling --temperature 0", "temperature"),
+        ("--compute-type int8", "compute_type"),
         ("--split-sentences --nbest 2", "--split-sentences"),
     ],
 )

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -69,7 +67,7 @@ def test_back_translation_from_the_reverse_model_to_the_comparison(tmp_path):
     run("train", reverse)
     text, output = tmp_path / "mono.de", tmp_path / "synthetic.tsv"
     arguments = [tmp_path / "runs" / "reverse" / "standard", "--input", text, "--generates", "source"]
-    arguments += ["--method", "sampling", "--chunk", "20", "--max-ratio", "0", "--max-words", "1000"]
+    arguments += ["--sampling", "--chunk", "20", "--max-ratio", "0", "--max-words", "1000"]
     run("synthesize", *arguments, "--output", tmp_path / "straight.tsv")
 
     process = subprocess.Popen(command("synthesize", *arguments, "--output", output), env=ENVIRONMENT)
@@ -112,18 +110,3 @@ def test_distillation_with_the_teachers_vocabulary(tmp_path):
     student = ["--model.encoder_layers", "1", "--model.max_position_embeddings", "1024"]
     run("train", recipe, "--tokenizer.path", teacher / "final", *student)
     assert (tmp_path / "runs" / "student" / "standard" / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--method", "sampling", "--top-k", "0"], "top_k is 0"),
-        (["--max-words", "0"], "max_words is 0"),
-        ([], "nowhere: there is no such folder"),
-    ],
-)
-def test_bad_arguments_are_one_line(tmp_path, given, message):
-    usual = ["--input", "in.txt", "--output", str(tmp_path / "out.tsv"), "--generates", "target"]
-    result = CliRunner().invoke(app, ["synthesize", str(tmp_path / "nowhere"), *usual, *given], catch_exceptions=False)
-    assert result.exit_code == 1
-    assert message in result.stderr and result.stderr.count("\n") == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin_nmt.cli import options
 from admin_nmt.cli.app import app
+from admin_nmt.cli.output import show_markdown
 from admin_nmt.runs.option_table import NOT_SET_BY_HAND, meanings, option_page
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.trainer.arguments import AdminTrainingArguments
@@ -74,6 +74,6 @@ def test_meanings_of_a_docstring():
 
 def test_a_terminal_gets_columns(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    options.show_markdown("# Title\n\n| option | type |\n|---|---|\n| `a` | text |\n")
+    show_markdown("# Title\n\n| option | type |\n|---|---|\n| `a` | text |\n")
     shown = capsys.readouterr().out
     assert "option" in shown and "|" not in shown and "`" not in shown

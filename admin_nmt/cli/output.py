@@ -1,0 +1,92 @@
+"""What commands write, and what they keep libraries from writing."""
+
+import gc
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..system.files import json_text, whole_file
+
+
+def quiet_imports() -> None:
+    """Silence torchao, which transformers imports where it is installed: it warns of kernels for other processors."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def quiet() -> None:
+    """Load transformers with our classes, and leave progress to the commands' own bars and warnings unsaid."""
+    quiet_imports()
+    import transformers
+
+    from ..registration import register_auto_classes
+
+    register_auto_classes()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    if "datasets" in sys.modules:
+        from datasets import disable_progress_bars
+
+        disable_progress_bars()
+    else:  # which takes half a second to load, and many commands never need it
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Switch Python's garbage collection off during imports and the loading of a model, of which nothing is garbage.
+
+    It would go over millions of objects, several times while they are made and again at the end of the program: a fifth
+    of the time from launch to translation.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.freeze()  # leaves what is there by now out of later collections
+            gc.enable()
+
+
+def write_lines(lines: Iterable[str], output: Path | None = None) -> None:
+    """Write UTF-8 lines to a file, which appears when it is complete, or to stdout."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        with whole_file(output) as temporary:
+            temporary.write_bytes(data)
+
+
+def print_json(value: Any) -> None:
+    """Print indented JSON; see `json_text`."""
+    write_lines([json_text(value, indent=2)])
+
+
+def show_markdown(text: str) -> None:
+    """Print Markdown: laid out on a terminal, as it is into a file."""
+    if not sys.stdout.isatty():
+        write_lines(text.splitlines())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+def say(message: str) -> None:
+    """Write a message to stderr, on a line of its own even where a progress bar is being drawn."""
+    if "tqdm" in sys.modules:
+        from tqdm import tqdm
+
+        tqdm.write(message, file=sys.stderr)
+    else:
+        typer.echo(message, err=True)
