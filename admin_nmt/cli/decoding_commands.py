@@ -108,13 +108,13 @@ def evaluate(
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
     from ..hub.model_folder import local_folder
-    from ..hub.source_language import target_language
+    from ..hub.model_info import model_languages
     from ..trainer.evaluation import evaluate_translator
 
     check_device(device)
     quiet()
     folder = local_folder(model)
-    language = language or target_language(folder)
+    language = language or model_languages(folder)[1]
     if language is None:
         raise ValueError(f"{folder}: does not tell its target language; add --language, such as de")
     pairs = load_parallel(source, target)

@@ -82,11 +82,11 @@ class InputArguments:
         Raises:
             ValueError: neither the option nor the model names one.
         """
-        from ..hub.source_language import source_language
+        from ..hub.model_info import model_languages
 
         if not self.split_sentences:
             return None
-        if (language := self.source_language or source_language(folder)) is None:
+        if (language := self.source_language or model_languages(folder)[0]) is None:
             raise ValueError(f"{folder}: does not tell its source language; add --source-language, such as en")
         return language
 

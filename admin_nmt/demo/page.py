@@ -1,72 +1,85 @@
-"""The page in the browser: Gradio's components around the functions of `session` and `markup`.
+"""The page in the browser: Gradio's components around the models of `session`.
 
 Nothing is loaded from other sites, nothing is sent to one, and what visitors write is not kept.
 """
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from functools import partial
-from pathlib import Path
+from html import escape
+from itertools import pairwise
 from typing import Any
 
 import gradio as gr
+import numpy as np
 
+from ..decoding.options import SearchOptions
+from ..decoding.translator import Translation
+from ..hub.model_folder import short_names
 from ..metrics.languages import is_written_leftward, language_name
 from ..system.errors import describe, user_errors
-from . import markup
-from .session import ENGINES, MOST_BEAMS, MOST_CHARACTERS, ServedModel, Settings, display_names, sentences_of
+from ..system.messages import escaped
+from .session import ENGINES, MOST_CHARACTERS, Answer, ServedModel, sentences_of
 
-STYLE = Path(__file__).with_name("page.css")
 AT_ONCE = 2  # translations that run side by side; who comes later waits in the queue
 MOST_WAITING = 32
+MOST_BEAMS = 12
 EXAMPLES = 5  # shown at most
+MOST_TOKENS = 60  # of a side of a heat map; with more it cannot be read, and slows the browser
 NARROWEST = 340  # pixels of a column; where two do not fit, they stand below one another
 FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
-MONO_FONTS = ("ui-monospace", "Consolas", "monospace")
+STYLE = """
+main { width: 100%; max-width: 1240px !important; margin-inline: auto !important; }
+.alternatives * { word-break: normal; overflow-wrap: anywhere; }
+.dark .alternatives * { color: var(--body-text-color) !important; }
+.sentence button { text-align: start; }
+"""
+SCORE, LOG_PROBABILITY, DIFFERENT = "score", "log-probability", "unlike the best"
+COLOURS = {SCORE: "#64748b", LOG_PROBABILITY: "#94a3b8", DIFFERENT: "#f59e0b"}
 
 
 def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
-    """The page of some models, which is then started by [`serve`].
+    """Build the page of some models, which [`serve`] then starts.
 
     One model stands beside the text, several stand side by side below it.
 
     Args:
         models: at least one; the title, the examples and the length penalty are those of the first.
     """
-    names = display_names([model.name for model in models])
+    names = short_names([model.name for model in models])
     languages = _shared_languages(models)
     title = " to ".join(map(language_name, languages)) if languages else "Translation"
-    subtitle = ", ".join(f"{name} ({model.facts.size})" for name, model in zip(names, models, strict=True))
+    subtitle = ", ".join(f"{name} ({model.description.size})" for name, model in zip(names, models, strict=True))
     with gr.Blocks(title=f"{title} · {', '.join(names)}", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(markup.heading(title, subtitle), apply_default_css=False)
+        gr.Markdown(f"# {escaped(title)}\n{escaped(subtitle)}")
         with gr.Row():
             with gr.Column(min_width=NARROWEST):
-                text, buttons, message, settings = _controls(models, languages)
+                text, clear, translate, settings = _controls(models, languages)
             if len(models) == 1:
-                label = language_name(languages[1]) if languages else "Translation"
                 with gr.Column(min_width=NARROWEST):
-                    found = [*_translation(label, languages)]
+                    found = _translation(language_name(languages[1]) if languages else "Translation", languages)
         if len(models) == 1:
-            found.append(_details())
+            _show_details(found[2], languages)
         else:
             with gr.Row():
                 found = [part for name in names for part in _column(name, languages)]
         gr.on(
-            [buttons[1].click, text.submit],
+            [translate.click, text.submit],
             lambda *inputs: _translate(models, *inputs),
             [text, *settings],
-            [message, *found],
+            found,
             api_name="translate",
             show_progress="minimal",
             show_progress_on=found[::3],
             concurrency_limit=AT_ONCE,
         )
-        buttons[0].add([text, message, *found])
+        clear.click(lambda: ["", *["", "", None] * len(models)], None, [text, *found], api_visibility="private")
     page.queue(max_size=MOST_WAITING)
     return page
 
 
 def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> str:
-    """Starts the server of a page in the background and returns the page's address.
+    """Start the server of a page in the background and return the page's address.
 
     Args:
         host: address to listen on; default: GRADIO_SERVER_NAME, which the Hub sets, or else this machine alone.
@@ -75,7 +88,6 @@ def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> 
     Raises:
         OSError: the port is taken.
     """
-    theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=MONO_FONTS)
     try:
         _, address, _ = page.launch(
             server_name=host,
@@ -87,8 +99,8 @@ def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> 
             ssr_mode=False,
             run_history=False,
             footer_links=["api", "settings"],
-            theme=theme,
-            head=f"<style>{STYLE.read_text(encoding='utf-8')}</style>",  # as `css` it would lose its @container rules
+            theme=gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=FONTS),
+            css=STYLE,
         )
     except OSError as error:
         if port is None:
@@ -99,18 +111,16 @@ def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> 
 
 def _shared_languages(models: Sequence[ServedModel]) -> tuple[str, str] | None:
     """Source and target language, if all models state the same."""
-    stated = {model.facts.languages for model in models}
+    stated = {model.description.card.languages for model in models}
     return stated.pop() if len(stated) == 1 else None
 
 
-def _controls(
-    models: Sequence[ServedModel], languages: tuple[str, str] | None
-) -> tuple[Any, list[Any], Any, list[Any]]:
-    """The box for the text, the buttons, the place of messages, and the settings."""
-    facts = models[0].facts
+def _controls(models: Sequence[ServedModel], languages: tuple[str, str] | None) -> tuple[Any, Any, Any, list[Any]]:
+    """The box for the text, the two buttons, and the settings."""
+    first = models[0].description
     text = gr.Textbox(
         label=language_name(languages[0]) if languages else "Source text",
-        placeholder=f"Write {'text' if facts.source_language else 'one sentence a line'}. Shift+Enter translates.",
+        placeholder=f"Write {'text' if first.source_language else 'one sentence a line'}. Shift+Enter translates.",
         lines=5,
         max_lines=12,
         max_length=MOST_CHARACTERS,
@@ -119,15 +129,14 @@ def _controls(
         elem_id="source",
     )
     with gr.Row():
-        clear = gr.ClearButton(value="Clear", api_visibility="private", min_width=100, scale=1)
+        clear = gr.Button("Clear", min_width=100, scale=1)
         translate = gr.Button("Translate", variant="primary", min_width=140, scale=2, elem_id="translate")
-    message = gr.HTML(elem_classes="nmt-message", apply_default_css=False)
-    for example in facts.examples[:EXAMPLES]:
-        button = gr.Button(example, size="sm", elem_classes="nmt-example")
+    for example in first.card.examples[:EXAMPLES]:
+        button = gr.Button(example, size="sm", elem_classes="example")
         button.click(partial(str, example), None, text, queue=False, show_progress="hidden", api_visibility="private")
     with gr.Accordion("Settings", open=False):
-        settings = _settings(facts.length_penalty, max(model.facts.decoder_layers for model in models))
-    return text, [clear, translate], message, settings
+        settings = _settings(first.length_penalty, max(model.description.decoder_layers for model in models))
+    return text, clear, translate, settings
 
 
 def _settings(length_penalty: float, layers: int) -> list[Any]:
@@ -144,51 +153,141 @@ def _settings(length_penalty: float, layers: int) -> list[Any]:
 
 
 def _column(name: str, languages: tuple[str, str] | None) -> list[Any]:
-    """What one of several models says, in a column."""
+    """The translation and the details of one of several models, in a column."""
     with gr.Column(min_width=NARROWEST):
-        return [*_translation(name, languages), _details()]
+        found = _translation(name, languages)
+        _show_details(found[2], languages)
+    return found
 
 
-def _translation(label: str, languages: tuple[str, str] | None) -> tuple[Any, Any]:
-    """The box of the translation, and the line below it."""
+def _translation(label: str, languages: tuple[str, str] | None) -> list[Any]:
+    """The box of the translation, the line below it, and the answer of which both are made."""
     box = gr.Textbox(
         label=label,
         placeholder="The translation appears here",
         lines=5,
         max_lines=12,
-        rtl=languages is not None and is_written_leftward(languages[1]),
+        rtl=_is_leftward(languages),
         buttons=["copy"],
         interactive=False,
         autoscroll=False,
-        elem_classes="nmt-translation",
+        elem_classes="translation",
     )
-    return box, gr.HTML(elem_classes="nmt-below", apply_default_css=False)
+    return [box, gr.Markdown(elem_classes="below"), gr.State()]
 
 
-def _details() -> Any:
-    return gr.HTML(elem_classes="nmt-details", apply_default_css=False)
+def _is_leftward(languages: tuple[str, str] | None) -> bool:
+    """Tell whether the translation runs from right to left."""
+    return languages is not None and is_written_leftward(languages[1])
 
 
 def _translate(
     models: Sequence[ServedModel], text: str, num_beams: float, length_penalty: float, engine: str, layer: float
-) -> list[str]:
-    """What the page shows: a message, and for each model the translation, what it took, and the details.
+) -> list[Any]:
+    """Translate a text: for each model the translation, a line about it, and the answer with all details.
 
-    What the visitor can mend is said in the page; anything else is a bug, whose traceback goes to the log.
+    A mistake that the visitor can mend is a message in the page; anything else is a bug, whose traceback goes to the
+    log.
     """
-    empty = ["", "", ""] * len(models)
     try:
-        sentences = sentences_of(text or "", models[0].facts.source_language)
-        settings = Settings(int(num_beams), float(length_penalty), engine, int(layer))
+        sentences = sentences_of(text or "", models[0].description.source_language)
+        options = SearchOptions(num_beams=int(num_beams), nbest=int(num_beams), length_penalty=length_penalty)
     except ValueError as error:
-        return [markup.notice(str(error)), *empty]
-    shown = []
+        gr.Warning(escape(str(error)), title="Not translated")
+        return ["", "", None] * len(models)
+    shown: list[Any] = []
     for model in models:
         try:
-            answer = model.translate(sentences, settings)
+            answer = model.translate(sentences, options, engine, int(layer))
         except user_errors() as error:
-            shown += ["", markup.notice(describe(error).replace(str(model.folder), model.name)), ""]
+            shown += ["", escaped(describe(error).replace(str(model.folder), model.name)), None]
         else:
-            below = markup.warning(answer, sentences) + markup.speed(answer)
-            shown += [answer.text, below, markup.details(answer, sentences)]
-    return ["", *shown]
+            shown += [answer.text, summary(answer), answer]
+    return shown
+
+
+def summary(answer: Answer) -> str:
+    """Time and tokens a second, and a word about sentences that are probably translated wrongly."""
+    per_second = answer.tokens / answer.seconds if answer.seconds else 0.0
+    line = f"{answer.seconds:.2f} s, {answer.tokens:,} tokens, {per_second:,.0f} tokens a second"
+    if not answer.unusual:
+        return line
+    several = len(answer.unusual) > 1
+    which = f"Sentence{'s' if several else ''} {', '.join(map(str, answer.unusual))} {'are' if several else 'is'}"
+    if len(answer.sources) == 1:
+        which = "This sentence is"
+    return f"⚠ {which} probably unlike what the model was trained on, and translated wrongly.\n\n{line}"
+
+
+def _show_details(state: gr.State, languages: tuple[str, str] | None) -> None:
+    """Show the best translations of each sentence, and the attention of the first, whenever the answer changes."""
+
+    @gr.render(state, triggers=[state.change], show_progress="hidden")
+    def details(answer: Answer | None) -> None:
+        rows = list(zip(answer.sources, answer.translations, strict=True)) if answer else []
+        for number, (sentence, found) in enumerate(rows):
+            if not sentence:
+                continue
+            with gr.Accordion(sentence, open=number == 0, elem_classes="sentence"), gr.Row():
+                with gr.Column(min_width=NARROWEST):
+                    gr.HighlightedText(
+                        alternatives(found),
+                        label="Best translations",
+                        show_legend=True,
+                        color_map=COLOURS,
+                        rtl=_is_leftward(languages),
+                        elem_classes="alternatives",
+                    )
+                weights = found[0].attention
+                if weights is not None and weights.size and max(weights.shape) <= MOST_TOKENS:
+                    with gr.Column(min_width=NARROWEST):
+                        gr.Dataframe(
+                            heat_map(found[0], weights),
+                            label="Attention in percent, from each token of the translation (rows) to the source",
+                            show_label=True,
+                            interactive=False,
+                            buttons=[],
+                            pinned_columns=1,
+                            elem_classes="heat-map",
+                        )
+
+
+def alternatives(found: Sequence[Translation]) -> list[tuple[str, str | None]]:
+    """Translations for HighlightedText, best first, a line each: its scores, then its words.
+
+    Words that the best translation has not in that place are marked.
+    """
+    parts: list[tuple[str, str | None]] = []
+    best = found[0].text.split()
+    for one in found:
+        parts += [("\n", None)] * bool(parts)
+        parts += [(_number(one.score), SCORE), (_number(one.log_prob), LOG_PROBABILITY)]
+        words = one.text.split()
+        for kind, _, _, start, end in SequenceMatcher(None, best, words, autojunk=False).get_opcodes():
+            if start < end:
+                parts.append((" ".join(words[start:end]), None if kind == "equal" else DIFFERENT))
+    return parts
+
+
+def _number(value: float) -> str:
+    """Two decimals with a true minus sign; 0 has no sign."""
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def heat_map(translation: Translation, weights: np.ndarray) -> dict[str, Any]:
+    """Attention [target tokens, source tokens] for Dataframe: percentages on a background that is as strong."""
+    rows = _labels(translation.tokens)
+    colour = "background: color-mix(in oklab, var(--primary-500) {:.0f}%, transparent)"
+    percent = [[round(100 * float(weight)) for weight in row] for row in weights]
+    return {
+        "headers": ["", *_labels(translation.source_tokens)],
+        "data": [[label, *row] for label, row in zip(rows, percent, strict=True)],
+        "metadata": {"styling": [["", *map(colour.format, row)] for row in percent]},
+    }
+
+
+def _labels(tokens: list[str]) -> list[str]:
+    """Tokens as the axes show them: a dot in front of those that go on with a word."""
+    begins = [True, *(one.endswith(" ") or other.startswith(" ") for one, other in pairwise(tokens))]
+    shown = [token.strip() or "␣" for token in tokens]
+    return [token if begin else f"·{token}" for token, begin in zip(shown, begins, strict=True)]

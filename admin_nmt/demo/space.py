@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from ..hub.cards import CARD, space_card
 from ..hub.repositories import push_folder
 from ..runs.publishing import publish_run, repositories
-from .model_facts import model_facts
+from .description import describe_model
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".jinja", ".tsv", ".typed")
@@ -66,14 +66,14 @@ def write_space(folder: Path, model: Path, repo: str) -> None:
         ValueError: the folder is no model, or its card cannot be read.
         ImportError: Gradio is not installed.
     """
-    facts = model_facts(model)
-    title = facts.title or repo.split("/")[1]
+    description = describe_model(model)
+    title = description.title or repo.split("/")[1]
     try:
         gradio = version("gradio")
     except PackageNotFoundError as error:
         raise ImportError('a Space names the release of Gradio: pip install "admin_nmt[demo]"') from error
     python = ".".join(platform.python_version_tuple()[:2])
-    card = space_card(title, repo, facts.license, version("admin_nmt"), sdk_version=gradio, python=python)
+    card = space_card(title, repo, description.card.license, version("admin_nmt"), sdk_version=gradio, python=python)
     (folder / CARD).write_text(card, encoding="utf-8")
     (folder / "app.py").write_text(APP.format(model=repo), encoding="utf-8")
     (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in requirements()), encoding="utf-8")

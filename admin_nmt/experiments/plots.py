@@ -8,7 +8,7 @@ from typing import Any
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
-from ..hub.model_folder import load_model
+from ..hub.model_folder import load_model, short_names
 from ..runs.pictures.curves import plot_depths, plot_perplexity
 from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes
 from ..runs.pictures.x_axis import By, has_speeds
@@ -81,24 +81,10 @@ def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
     return {"embeddings": sum(p.numel() for p in model.parameters()) - sum(stacks.values())} | stacks
 
 
-def names(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of different paths that tell them apart: a model's `final` is that of its run."""
-    paths = [folder.resolve() for folder in folders]
-    runs = [path.parent if path.name in ("final", "standard") else path for path in paths]
-    if len(set(runs)) < len(runs):  # two folders of one run
-        runs = paths
-
-    def short(run: Path) -> str:
-        ends = (run.parts[-count:] for count in range(1, len(run.parts) + 1))
-        return "/".join(next(end for end in ends if sum(other.parts[-len(end) :] == end for other in runs) == 1))
-
-    return [short(run) for run in runs]
-
-
 def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, Any]:
     """What `read` makes of each folder, by short names; where it cannot, this is said on stderr."""
     found = {}
-    for name, folder in zip(names(folders), folders, strict=True):
+    for name, folder in zip(short_names(folders), folders, strict=True):
         try:
             found[name] = read(folder)
         except user_errors() as error:

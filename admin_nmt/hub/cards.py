@@ -309,7 +309,8 @@ def read_card(folder: Path) -> CardFacts:
         header = metadata_load(path)
     except (ValueError, RecursionError, YAMLError) as error:
         raise ValueError(f"{path}: its header is no valid YAML; render the card again, or remove it") from error
-    if not isinstance(header, dict) or "admin_nmt" not in (header.get("tags") or []):
+    tags = header.get("tags") if isinstance(header, dict) else None
+    if not isinstance(header, dict) or not isinstance(tags, list) or "admin_nmt" not in tags:
         return CardFacts()
     languages: Any = header.get("language")
     pair = isinstance(languages, list) and len(languages) == 2 and all(isinstance(one, str) for one in languages)

@@ -1,9 +1,10 @@
-"""Model folders: finding, checking and loading them with one clear sentence for what is wrong."""
+"""Model folders: finding, naming, checking and loading them, with one clear sentence for what is wrong."""
 
 import hashlib
 import json
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import ForeignCodeError, refusing_code
 from ..system.messages import sentence
 from ..weights.averaging import indexed_files
+from .cards import FINAL, STANDARD
 from .stock_positions import use_quick_sinusoids
 
 # Of a repository on the Hub: the same weights for other frameworks, and what training leaves beside a model.
@@ -45,17 +47,16 @@ SIZES = (
     "max_position_embeddings",
 )  # fmt: skip
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
-STANDARD, TRAINED = "standard", "final"  # the models of a finished run, in its folder
 logger = logging.getLogger(__name__)
 
 
 def local_folder(path_or_repo: str | Path, *, trained: bool = False, revision: str | None = None) -> Path:
     """The folder itself, or the local copy of a Hub repository, which is fetched if need be.
 
-    A run's folder stands for its model, which a warning names.
+    A run's folder stands for its standard model, or its final one if there is no other; a warning names it.
 
     Args:
-        trained: take the model as trained of a run, not its stock model.
+        trained: take the final model of a run.
         revision: branch, tag or commit of the repository.
 
     Raises:
@@ -67,8 +68,7 @@ def local_folder(path_or_repo: str | Path, *, trained: bool = False, revision: s
     if Path(name).is_dir():
         model = model_of_run(Path(name), trained=trained)
         if model is not None:
-            what = "model as trained" if model.name == TRAINED else "stock model"
-            logger.warning("%s: is the folder of a run; taking its %s, %s", name, what, model)
+            logger.warning("%s: is the folder of a run; taking its %s model, %s", name, model.name, model)
         return model or Path(name)
     if Path(name).exists():
         raise ValueError(f"{name}: is a file; name the folder of a model")
@@ -88,14 +88,14 @@ def model_of_run(folder: Path, *, trained: bool = False) -> Path | None:
     """The model that a run's folder stands for, None where it is no run.
 
     Args:
-        trained: the model as trained, not the stock model.
+        trained: take the final model, not the standard one.
 
     Raises:
         ValueError: the run has not finished.
     """
     if (folder / "config.json").exists() or (folder / "adapter_config.json").exists():
         return None
-    for name in (TRAINED,) if trained else (STANDARD, TRAINED):
+    for name in (FINAL,) if trained else (STANDARD, FINAL):
         if (folder / name / "config.json").is_file():
             return folder / name
     checkpoints = [path.parent for path in folder.glob("checkpoint-*/config.json")]
@@ -106,6 +106,20 @@ def model_of_run(folder: Path, *, trained: bool = False) -> Path | None:
         f"{folder}: is the folder of a run that has not finished; give its training command again, or name one of its "
         f"checkpoints, such as {newest}"
     )
+
+
+def short_names(models: Sequence[str | Path]) -> list[str]:
+    """The shortest ends of paths or repositories that tell them apart; a model of a run is named as its run."""
+    paths = [Path(model).resolve() if Path(model).is_dir() else Path(model) for model in models]
+    runs = [path.parent if path.name in (FINAL, STANDARD) else path for path in paths]
+    if len(set(runs)) < len(runs):  # two folders of one run
+        runs = paths
+
+    def short(run: Path) -> str:
+        ends = [run.parts[-count:] for count in range(1, len(run.parts) + 1)]
+        return "/".join(next((end for end in ends if sum(o.parts[-len(end) :] == end for o in runs) == 1), run.parts))
+
+    return [short(run) for run in runs]
 
 
 def read_config(folder: Path) -> PreTrainedConfig:
@@ -139,7 +153,7 @@ def read_config(folder: Path) -> PreTrainedConfig:
 
 
 def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
-    """What a stock configuration takes as it is, until something is divided by it."""
+    """Refuse sizes that a stock configuration takes as they are, until something is divided by them."""
     for field in SIZES:
         if getattr(config, field, 1) < 1:
             raise ValueError(f"{path}: {field} is {getattr(config, field)} where a number from 1 on belongs")
@@ -164,8 +178,8 @@ class GenerationFields(BaseModel):
 
 
 def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
-    """The settings of a search that a model was saved with; a stock one without generation_config.json has
-    those of its configuration.
+    """The settings of a search that a model was saved with; without generation_config.json a stock model's are in
+    its configuration.
 
     Raises:
         ValueError: the file is damaged, where transformers would search by other settings and say nothing.
@@ -188,11 +202,11 @@ def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationCon
 
 
 def beam_size(folder: Path) -> int:
-    """That of the search which a model was saved with, 5 where it names none."""
+    """Beam size of the search that a model was saved with, 5 where it names none."""
     for name in ("generation_config.json", "config.json"):  # the Hub's older models have it in the second
         try:
             size = json.loads((folder / name).read_bytes()).get("num_beams")
-        except (OSError, ValueError, AttributeError, RecursionError):  # what is wrong is told when the model is loaded
+        except (OSError, ValueError, AttributeError, RecursionError):  # loading the model will say so
             continue
         if type(size) is int and size >= 1:
             return size

@@ -1,6 +1,8 @@
-"""What a model folder holds, read from its configuration and the headers of its weights."""
+"""Facts of a model folder, read from its configuration, its card and the headers of its weights."""
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,12 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
+from ..metrics.languages import language_code
 from ..model.configuration_admin import AdminConfig
 from ..model.sublayers import omega_keys
 from ..system.errors import refusing_code
 from ..weights.exporting import ExportError, FoldingError, stock_class
+from .cards import read_card
 from .model_folder import check_tokenizers, check_weights, read_config
 
 FIELDS = (
@@ -50,6 +54,34 @@ def model_info(folder: Path) -> dict[str, Any]:
     }
 
 
+def model_languages(folder: Path) -> tuple[str | None, str | None]:
+    """Codes of the languages that a model reads and writes, such as ("en", "de"), None where the folder does not tell.
+
+    Marian's tokenizers and those of imported fairseq models have them, and the cards that this package writes.
+    """
+    settings, card = {}, None
+    with suppress(OSError, ValueError, RecursionError):
+        settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+    with suppress(OSError, ValueError):
+        card = read_card(folder).languages
+    settings = settings if isinstance(settings, dict) else {}
+    moses = settings.get("moses") if isinstance(settings.get("moses"), dict) else {}
+    source, target = (
+        _first_code(settings.get(f"{side}_lang"), moses.get(side), card and card[number])
+        for number, side in enumerate(("source", "target"))
+    )
+    return source, target
+
+
+def _first_code(*candidates: Any) -> str | None:
+    """The first that is the code of a language."""
+    for code in candidates:
+        if isinstance(code, str):
+            with suppress(ValueError):
+                return language_code(code)
+    return None
+
+
 def count_parameters(config: PreTrainedConfig) -> int:
     """Trained parameters, each once however many modules share it."""
     with torch.device("meta"), refusing_code(config.name_or_path):
@@ -67,7 +99,7 @@ def dtypes(folder: Path) -> list[str]:
 
 
 def omega_tensors(folder: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
+    """Read ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
     if not isinstance(config, AdminConfig):
         return {}
     keys = omega_keys(config)

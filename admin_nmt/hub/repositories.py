@@ -89,7 +89,7 @@ def push_folder(
 
 
 def check_repository(repo_id: str) -> None:
-    """Raises ValueError where a name is not that of a repository, user/name."""
+    """Raise ValueError where a name is not that of a repository, user/name."""
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
@@ -117,7 +117,7 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 
 def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> bool:
-    """Whether a file of the repository belongs to an earlier model, or to an earlier package of a Space."""
+    """Tell whether a file of the repository is a left-over of an earlier model, or of a Space's earlier package."""
     patterns = [one for one in REPLACED[repo_type] if "/" in one or "/" not in path]  # `*` matches / as well
     return path not in files and any(fnmatch(path, pattern) for pattern in patterns)
 

@@ -1,6 +1,6 @@
 """Chromium without a screen, for the tests of the page, and for its pictures:
 
-python tests/demo/browser.py FOLDER MODEL [MODEL …]   # serves the page, and writes wide.png, narrow.png, … into FOLDER
+python tests/demo/browser.py FOLDER MODEL [MODEL …]   # serves the page, and writes 1280.png, 390.png, … into FOLDER
 """
 
 import base64
@@ -27,7 +27,7 @@ FLAGS = (
 )  # fmt: skip
 BEYOND = """
 return [...document.querySelectorAll('.gradio-container *')].filter(element =>
-    element.getBoundingClientRect().right > window.innerWidth + 1 && !element.closest('.nmt-scroll')
+    element.getBoundingClientRect().right > window.innerWidth + 1 && !element.closest('.heat-map')
     && element.checkVisibility()).map(element => element.outerHTML.slice(0, 100))
 """
 PATIENCE = 60  # seconds for what takes less than one on an idle machine
@@ -74,7 +74,7 @@ class Page:
 
     def translations(self) -> list[str]:
         """What the boxes hold, as soon as all hold something."""
-        boxes = self.driver.find_elements(By.CSS_SELECTOR, ".nmt-translation textarea")
+        boxes = self.driver.find_elements(By.CSS_SELECTOR, ".translation textarea")
         return self.wait(lambda: all(found := [box.get_property("value") for box in boxes]) and found)
 
     def text(self, selector: str) -> list[str]:
@@ -133,10 +133,10 @@ def browser() -> Iterator[Chrome]:
 
 
 WINDOWS: dict[str, dict[str, Any]] = {
-    "wide": {},
-    "wide-dark": {"dark": True},
-    "narrow": {"width": 390, "height": 844},
-    "narrow-dark": {"width": 390, "height": 844, "dark": True},
+    "1280": {},
+    "1280-dark": {"dark": True},
+    "1920": {"width": 1920, "height": 1080},
+    "390": {"width": 390, "height": 844},
 }
 
 
@@ -146,7 +146,7 @@ def main(folder: Path, models: list[str]) -> None:
     from admin_nmt.demo.session import ServedModel
 
     served = [ServedModel(model) for model in models]
-    text = (*served[0].facts.examples, "Hello.")[0]
+    text = (*served[0].description.card.examples, "Hello.")[0]
     for model in served:  # what a first search prepares is none of the picture's seconds
         model.translator("PyTorch").translate([text])
     address = serve(build_page(served), "127.0.0.1")
@@ -155,7 +155,7 @@ def main(folder: Path, models: list[str]) -> None:
         for name, window in WINDOWS.items():
             page = Page(chrome, address, **window)
             page.write(text).press_translate().translations()
-            page.wait(lambda page=page: page.count(".nmt-heat") and not page.text(".progress-text"))
+            page.wait(lambda page=page: page.count(".heat-map") and not page.text(".progress-text"))
             page.picture(folder / f"{name}.png")
 
 

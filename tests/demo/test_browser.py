@@ -10,8 +10,9 @@ pytest.importorskip("selenium", reason="needs selenium, which drives the browser
 
 from browser import PROGRAMS, Page, browser
 
+from admin_nmt.decoding.options import SearchOptions
 from admin_nmt.demo.page import build_page, serve
-from admin_nmt.demo.session import ServedModel, Settings
+from admin_nmt.demo.session import ServedModel
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,8 +40,7 @@ def visit(driver) -> Iterator[Callable[..., Page]]:
         page.close(verbose=False)
 
 
-def rows(page: Page) -> list[str]:
-    return page.text(".nmt-nbest tbody tr td:nth-child(2)")
+BEST_FIVE = SearchOptions(num_beams=5, nbest=5, length_penalty=1.0)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -48,12 +48,13 @@ def rows(page: Page) -> list[str]:
 def test_type_translate_read(visit, served, width, dark):
     page = visit(served, width=width, dark=dark)
     (text,) = random_texts(1)
-    expected = served.translate([text], Settings())
+    expected = served.translate([text], BEST_FIVE)
     assert page.write(text).press_translate().translations() == [expected.text]
-    page.wait(lambda: page.count(".nmt-heat"))
-    assert rows(page) == [" ".join(one.text.split()) for one in expected.sentences[0]]
-    cells = len(expected.sentences[0][0].tokens) * len(expected.sentences[0][0].source_tokens)
-    assert page.count(".nmt-heat td[style]") == cells
+    page.wait(lambda: page.count(".heat-map td"))
+    (shown,) = page.text(".alternatives")
+    assert "score" in shown and all(word in shown for word in expected.text.split())
+    for token in expected.translations[0][0].source_tokens[:3]:  # the table draws what is in sight
+        assert token.strip() in page.text(".heat-map")[0]
     assert not page.cut_off() and not page.complaints()
     assert page.hosts() == {"127.0.0.1"}
     background = page.colour("body")
@@ -66,7 +67,7 @@ def test_two_models(visit, served, folder, width, columns):
     (text,) = random_texts(1)
     first, second = page.write(text).press_translate().translations()
     assert first == second
-    assert len({left for left, _ in page.places(".nmt-translation textarea")}) == columns
+    assert len({left for left, _ in page.places(".translation textarea")}) == columns
     assert not page.cut_off()
 
 
@@ -75,19 +76,19 @@ def test_text_that_looks_like_code(visit, served, monkeypatch):
     hostile = "<img src=x onerror=document.title='run'> ${7*7} {{7*7}}"
     page = visit(served)
     page.write(f"{hostile}\nBal do.").press_translate().translations()
-    page.wait(lambda: page.text(".nmt-sentence"))
-    assert page.text(".nmt-sentence summary")[0] == hostile
-    assert "run" not in page.driver.title and not page.count(".nmt-details img")
+    page.wait(lambda: page.text(".sentence"))
+    assert hostile in page.text(".sentence")[0]
+    assert "run" not in page.driver.title and not page.count("img[src=x]")
 
 
 def test_nothing_to_translate_is_said_in_the_page(visit, served):
     page = visit(served).press_translate()
-    assert page.wait(lambda: page.text(".nmt-notice")) == ["Write a sentence to translate."]
+    assert page.wait(lambda: [text for text in page.text(".toast-body") if "Write a sentence to translate." in text])
 
 
 def test_an_example_is_one_click_away(visit, served, monkeypatch):
     (text,) = random_texts(1)
-    object.__setattr__(served.facts, "examples", (text,))
-    page = visit(served).press(".nmt-example")
+    object.__setattr__(served.description.card, "examples", (text,))
+    page = visit(served).press(".example")
     page.wait(lambda: page.source() == text)
-    assert page.press_translate().translations() == [served.translate([text], Settings()).text]
+    assert page.press_translate().translations() == [served.translate([text], BEST_FIVE).text]

@@ -1,23 +1,37 @@
 """The page without a browser: what it shows, asked as Gradio's client asks it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from toy import random_texts
-from typer.testing import CliRunner
-
-from admin_nmt.cli.app import app
+from toy import error, random_texts
 
 gradio = pytest.importorskip("gradio", reason="needs Gradio, the extra demo")
 
 from gradio_client import Client  # noqa: E402
 
-from admin_nmt.demo.page import _translate, build_page, serve  # noqa: E402
-from admin_nmt.demo.session import ServedModel, Settings  # noqa: E402
+from admin_nmt.decoding.options import SearchOptions  # noqa: E402
+from admin_nmt.decoding.translator import Translation  # noqa: E402
+from admin_nmt.demo import page as page_module  # noqa: E402
+from admin_nmt.demo.page import DIFFERENT, _translate, alternatives, build_page, heat_map, serve, summary  # noqa: E402
+from admin_nmt.demo.session import Answer, ServedModel  # noqa: E402
 
 PLAIN = (5, 1.0, "PyTorch", 2)  # beam size, length penalty, backend, layer
+
+
+def translation(text: str, score: float = -0.5) -> Translation:
+    return Translation(text, score, 3 * score, re.findall(r" ?\S+", text), ["Bal", " do"], None)
+
+
+@pytest.fixture
+def toasts(monkeypatch) -> list[str]:
+    """The messages that pop up in the page."""
+    shown: list[str] = []
+    monkeypatch.setattr(page_module.gr, "Warning", lambda message, title: shown.append(message))
+    return shown
 
 
 def test_a_client_gets_the_translation(served):
@@ -27,12 +41,12 @@ def test_a_client_gets_the_translation(served):
         assert address.startswith("http://127.0.0.1:") and page.share_url is None
         client = Client(address, verbose=False, analytics_enabled=False)
         (text,) = random_texts(1)
-        message, translation, speed, details = client.predict(text, 3, 0.5, "PyTorch", 1, api_name="/translate")
-        expected = served.translate([text], Settings(3, 0.5))
-        assert not message and translation == expected.text and "tokens a second" in speed
-        assert details.count('<td data-head="score">') == len(expected.sentences[0]) and "nmt-heat" in details
-        with pytest.raises(Exception, match=r"99|greater|maximum"):
-            client.predict(text, 99, 0.5, "PyTorch", 1, api_name="/translate")
+        found, below = client.predict(text, 3, 0.5, "PyTorch", 1, api_name="/translate")
+        options = SearchOptions(num_beams=3, nbest=3, length_penalty=0.5)
+        assert found == served.translate([text], options).text and "tokens a second" in below
+        for wrong in ((99, 0.5, "PyTorch", 1), (3, 0.5, "x", 1), (3, 0.5, "PyTorch", 0)):
+            with pytest.raises(Exception, match=r"99|greater|maximum|minimum|choices"):
+                client.predict(text, *wrong, api_name="/translate")
     finally:
         page.close(verbose=False)
 
@@ -40,17 +54,16 @@ def test_a_client_gets_the_translation(served):
 def test_two_models_answer_side_by_side(served, folder):
     other = ServedModel(folder)
     config = build_page([served, other]).get_config_file()
-    boxes = [part for part in config["components"] if "nmt-translation" in (part["props"].get("elem_classes") or [])]
-    assert len(boxes) == 2 and {box["props"]["label"] for box in boxes} == {str(folder)}
+    boxes = [part for part in config["components"] if "translation" in (part["props"].get("elem_classes") or [])]
+    assert len(boxes) == 2 and all(box["props"]["label"] for box in boxes)
     (text,) = random_texts(1)
-    message, *shown = _translate([served, other], text, *PLAIN)
-    assert not message and len(shown) == 6 and shown[0] == shown[3] and shown[0]
+    first, _, answer, second, *_ = _translate([served, other], text, *PLAIN)
+    assert first == second == answer.text
 
 
 @pytest.mark.parametrize("text", ["", None, " \n", "a" * 2000, "Bal\n" * 30])
-def test_a_text_that_is_refused_gets_a_sentence(served, text):
-    message, *rest = _translate([served], text, *PLAIN)
-    assert 'role="alert"' in message and rest == ["", "", ""]
+def test_a_text_that_is_refused_gets_a_message(served, toasts, text):
+    assert _translate([served], text, *PLAIN) == ["", "", None] and len(toasts) == 1
 
 
 def test_what_one_model_cannot_do_is_said_below_it(served, monkeypatch):
@@ -58,9 +71,8 @@ def test_what_one_model_cannot_do_is_said_below_it(served, monkeypatch):
         raise ValueError(f"{served.folder}: cannot run in {engine}")
 
     monkeypatch.setattr(served, "translator", refuse)
-    message, translation, below, details = _translate([served], "Bal.", *PLAIN)
-    assert not message and not translation and not details
-    assert 'role="alert"' in below and "cannot run in PyTorch" in below
+    found, below, answer = _translate([served], "Bal.", *PLAIN)
+    assert not found and answer is None and "cannot run in PyTorch" in below
 
 
 def test_a_bug_is_no_message(served, monkeypatch):
@@ -81,20 +93,48 @@ def test_a_port_that_is_taken(served):
     first, second = build_page([served]), build_page([served])
     serve(first, "127.0.0.1")
     try:
-        with pytest.raises(OSError, match=f"port {first.server_port}: something else listens there"):
+        with pytest.raises(OSError, match=f"port {first.server_port}"):
             serve(second, "127.0.0.1", first.server_port)
     finally:
         first.close(verbose=False)
 
 
+def test_alternatives_mark_the_words_that_the_best_has_not():
+    parts = alternatives([translation("Do mu re", -0.25), translation("Do ki re bal", -1.5)])
+    best = ["−0.25", "−0.75", "Do mu re"]
+    assert [text for text, _ in parts] == [*best, "\n", "−1.50", "−4.50", "Do", "ki", "re", "bal"]
+    assert [text for text, label in parts if label == DIFFERENT] == ["ki", "bal"]
+
+
+def test_summary():
+    answer = Answer(["Bal", ""], [[translation("Do mu re")], [translation("")]], 0.5)
+    assert summary(answer) == "0.50 s, 4 tokens, 8 tokens a second"
+    assert "0 tokens a second" in summary(Answer([""], [[translation("")]], 0.0))
+    for sources, unusual, said in (("a", [1], "This sentence is"), ("ab", [2], "2 is"), ("abc", [1, 3], "1, 3 are")):
+        assert said in summary(Answer(sources, [[translation("Do")]] * len(sources), 1.0, unusual))
+
+
+def test_a_heat_map_has_a_cell_for_each_weight():
+    shown = heat_map(translation("Do mu re"), np.array([[0.0, 1.0], [0.25, 0.75], [0.5, 0.5]]))
+    assert shown["headers"] == ["", "Bal", "do"]
+    assert shown["data"] == [["Do", 0, 100], ["mu", 25, 75], ["re", 50, 50]]
+    assert [["25%" in cell for cell in row] for row in shown["metadata"]["styling"]][1] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "labels"),
+    [([" Lis", "bon", ",", " ", "ö"], ["Lis", "·bon", "·,", "␣", "ö"]), (["Lis", "bon ", "öff", "net "], None)],
+)
+def test_axes_tell_where_words_begin(tokens, labels):
+    assert page_module._labels(tokens) == (labels or ["Lis", "·bon", "öff", "·net"])
+
+
 def test_the_command_refuses_what_is_no_model(tmp_path):
-    result = CliRunner().invoke(app, ["demo", str(tmp_path)])
-    assert result.exit_code == 1 and "has no config.json" in result.stderr
-    assert CliRunner().invoke(app, ["demo"]).exit_code == 2
+    assert "config.json" in error("demo", tmp_path)
 
 
 def test_without_gradio(tmp_path: Path):
     (tmp_path / "gradio.py").write_text("raise ModuleNotFoundError('No module named gradio', name='gradio')\n")
     script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from admin_nmt.cli.app import main; main()"
     result = subprocess.run([sys.executable, "-c", script, "demo", "x"], capture_output=True, text=True, check=False)
-    assert result.returncode == 1 and result.stderr.strip().endswith('needs Gradio: pip install "admin_nmt[demo]"')
+    assert result.returncode == 1 and 'pip install "admin_nmt[demo]"' in result.stderr

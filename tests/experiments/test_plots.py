@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.experiments import plots
+from admin_nmt.hub.model_folder import short_names
 from admin_nmt.runs.pictures import curves as figures
 from admin_nmt.runs.pictures import weights as model_figures
 from admin_nmt.weights.exporting import standard_model
@@ -227,8 +228,8 @@ def test_names_tell_folders_apart(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     monkeypatch.chdir(tmp_path / "run")
     folders = ["gridA/seed1", "gridB/seed1", "other/final", ".", "../seed2"]
-    assert plots.names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
-    assert plots.names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
+    assert short_names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
+    assert short_names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
 
 
 def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):

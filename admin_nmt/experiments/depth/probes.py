@@ -21,13 +21,12 @@ from torch import Tensor
 from admin_nmt import AdminForConditionalGeneration
 
 from ...data.batching import Seq2SeqCollator
-from ...hub.model_folder import check_tokenizers, load_admin_model
+from ...hub.model_folder import check_tokenizers, load_admin_model, short_names
 from ...runs.pictures.curves import COLOURS, MARKERS, literal
 from ...system.files import json_text
 from ...system.markdown import table_text
 from ...system.terminal import progress_bar
 from ...weights.profiling import MODES, profile_omega
-from ..plots import names
 from .depth_analysis import output_states, stacks_of, token_masks
 from .depth_plots import Panel, plot_panels
 
@@ -173,7 +172,8 @@ def probe_models(folders: Sequence[Path], pairs: Dataset, sentences: int, seed: 
     if min(len(pairs), sentences) < HELD_OUT:
         raise ValueError(f"--sentences: {min(len(pairs), sentences)} sentences; probes need at least {HELD_OUT}")
     found = {}
-    for name, folder in progress_bar(list(zip(names(folders), folders, strict=True)), desc="models", unit="model"):
+    named = list(zip(short_names(folders), folders, strict=True))
+    for name, folder in progress_bar(named, desc="models", unit="model"):
         model = load_admin_model(folder)
         batches = text_batches(folder, pairs, model, sentences)
         if (fitting := sum(len(batch["input_ids"]) for batch in batches)) < HELD_OUT:
