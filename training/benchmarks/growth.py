@@ -2,13 +2,12 @@
 
 Training: updates of `AdminTrainer` after a first one, ADMIN with the closed form of ω, Adam, sentences of 16 tokens,
 precision and attention as the package chooses. One size grows at a time from 6-6 layers, width 256, 8,000 words and
-2,048 tokens a batch. The bars are the range over the rounds, each relative to its own smallest point. Dashed is the
-ideal: that time grows with the floating-point operations of the model's matrix products, from the smallest point on;
-for the batch, that tokens a second stay those of the smallest. A point above it uses the processor better than the
-smallest does.
+2,048 tokens a batch. The range is that over the rounds, each relative to its own smallest point. The ideal is that time
+grows with the floating-point operations of the model's matrix products, from the smallest point on; for the batch, that
+tokens a second stay those of the smallest. A point above it uses the processor better than the smallest does.
 
-Planning: the batches of an epoch, their lengths drawn from those of the corpus, planned and not trained. Dashed is the
-ideal: that time and memory grow with the pairs, at the rate of a million. A billion pairs take 4 GB of disk meanwhile.
+Planning: the batches of an epoch, their lengths drawn from those of the corpus, planned and not trained. The ideal
+is that time and memory grow with the pairs, at the rate of a million. A billion pairs take 4 GB of disk meanwhile.
 
     python -m training.benchmarks.growth --data path/to/multi30k
     python -m training.benchmarks.growth --toy --rounds 1
@@ -23,7 +22,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from datasets import Dataset
 
@@ -34,7 +32,6 @@ from admin_nmt.data.cleaning import repeats
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenizing import WHOLE
 from admin_nmt.model.sublayers import of_both_stacks
-from admin_nmt.runs.pictures.curves import COLOURS, save
 from admin_nmt.runs.preparation_meter import Meter, cpu_seconds, memory
 from admin_nmt.system.markdown import table_text
 from training.benchmarks.common import (
@@ -82,37 +79,18 @@ class Point:
         return max(1, self.tokens // self.batch)
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A field of [`Point`] that grows; `by_flops`: the ideal is by floating-point operations, else the speed stays."""
-
-    field: str
-    values: tuple[int, ...]
-    label: str
-    base: Point = Point()
-    by_flops: bool = True
-
-    def points(self) -> list[Point]:
-        """From the smallest to the largest."""
-        return [replace(self.base, **{self.field: value}) for value in self.values]
-
-    def ideal(self) -> list[float]:
-        """Speed of each point relative to the smallest."""
-        flops = [forward_flops(point.config(), 1, LENGTH, LENGTH) for point in self.points()]
-        return [flops[0] / own if self.by_flops else 1.0 for own in flops]
-
-
-AXES = {
-    "depth": Axis("encoder_layers", (6, 12, 24, 36, 60), "encoder layers (6 decoder layers)"),
-    "width": Axis("width", (128, 256, 384, 512), "width of the model"),
-    "vocabulary": Axis("vocabulary", (8000, 16000, 24000, 32000, 40000), "words of the vocabulary"),
-    "batch": Axis("batch", (512, 1024, 2048, 4096, 8192, 16384), "tokens of a batch", Point(tokens=16384), False),
+POINT, LONG, TINY = Point(), Point(tokens=16384), Point(1, 1, 16, 100, 64, 64)
+AXES: dict[str, dict[str, Any]] = {  # with the ideal by floating-point operations, or that the speed stays
+    "depth": {"field": "encoder_layers", "values": (6, 12, 24, 36, 60), "label": "encoder layers (6 decoder layers)"},
+    "width": {"field": "width", "values": (128, 256, 384, 512), "label": "width of the model"},
+    "vocabulary": {
+        "field": "vocabulary",
+        "values": (8000, 16000, 24000, 32000, 40000),
+        "label": "words of the vocabulary",
+    },
+    "batch": {"field": "batch", "values": (512, 1024, 2048, 4096, 8192, 16384), "label": "tokens of a batch"},
 }
-TINY = Point(1, 1, 16, 100, 64, 64)
-TOY = {
-    "depth": replace(AXES["depth"], values=(1, 2), base=TINY),
-    "batch": replace(AXES["batch"], values=(32, 64), base=TINY),
-}
+TOY = {"depth": AXES["depth"] | {"values": (1, 2)}, "batch": AXES["batch"] | {"values": (32, 64)}}
 
 
 class TimedTrainer(Timing, AdminTrainer):
@@ -145,12 +123,14 @@ def measure_points(points: Sequence[Point], seed: int) -> list[dict[str, Any]]:
     return [measure_point(point, seed) for point in points]
 
 
-def measure_axis(axis: Axis, number: int) -> list[dict[str, Any]]:
+def measure_axis(axis: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """All points of an axis; every other round from the largest, so that what else happens makes no trend."""
+    points = [replace(Point(**axis["base"]), **{axis["field"]: value}) for value in axis["values"]]
     order = 1 if number % 2 == 0 else -1
-    found = alone(measure_points, axis.points()[::order], number)[::order]
-    points = zip(axis.points(), found, axis.ideal(), strict=True)
-    return [asdict(point) | row | {"ideal": ideal} for point, row, ideal in points]
+    found = alone(measure_points, points[::order], number)[::order]
+    flops = [forward_flops(point.config(), 1, LENGTH, LENGTH) for point in points]
+    ideal = [flops[0] / own if axis["by_flops"] else 1.0 for own in flops]
+    return [asdict(point) | row | {"ideal": best} for point, row, best in zip(points, found, ideal, strict=True)]
 
 
 def corpus_lengths(text: Path, vocab_size: int) -> IntArray:
@@ -232,11 +212,11 @@ def reference(plans: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def section(results: Results) -> Section:
-    """A table and a picture of each size, beside the ideal."""
+    """A table of each size, beside the ideal."""
     parts, ratios = [], {}
     for name, rounds in results.rounds().items():
         head, rows, measured = planning_rows(rounds) if name == "pairs" else axis_rows(results.settings[name], rounds)
-        parts += [f"![cost by {name}](growth-{name}.png)", table_text(head, rows)]
+        parts.append(table_text(head, rows))
         ratios[f"growth, {name} {rows[0][0]} to {rows[-1][0]}: measured / ideal"] = measured
     return Section("Growth", "\n\n".join(parts), ratios)
 
@@ -272,48 +252,22 @@ def planning_rows(rounds: Sequence[Any]) -> tuple[list[str], list[list[str]], st
     return head, rows, rows[-1][1]
 
 
-def draw(results: Results, folder: Path) -> None:
-    """A picture of each size: what was measured, its range over the rounds, and the dashed ideal."""
-    for name, rounds in results.rounds().items():
-        if name == "pairs":
-            plans, base = rounds[0]["growth"], reference(rounds[0]["growth"])
-            sizes, label, keys = [row["pairs"] for row in plans], "pairs", {"seconds": "seconds", "peak_mb": "MB"}
-            panels = {
-                title: ([[row[key]] for row in plans], [base[key] * size / base["pairs"] for size in sizes])
-                for key, title in keys.items()
-            }
-        else:
-            axis = results.settings[name]
-            sizes, label = axis["values"], axis["label"]
-            first = median(points[0]["tokens_per_second"] for points in rounds)
-            values = [[first * ratio for ratio in own] for own in relative(rounds)]
-            panels = {"target tokens a second": (values, [first * row["ideal"] for row in rounds[-1]])}
-        figure, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4), layout="constrained", squeeze=False)
-        for panel, (title, (measured, ideal)) in zip(axes[0], panels.items(), strict=True):
-            middle = [max(median(own), 1e-3) for own in measured]  # nothing has no place on a logarithmic scale
-            low, high = ([abs(end(own) - median(own)) for own in measured] for end in (min, max))
-            panel.errorbar(sizes, middle, [low, high], color=COLOURS[0], marker="o", capsize=4, label="measured")
-            panel.plot(sizes, ideal, "--", color="grey", label="ideal")
-            panel.set(xscale="log", yscale="log", xlabel=label, ylabel=title)
-            panel.grid(alpha=0.3)
-            panel.legend()
-        save(figure, folder / f"growth-{name}.png")
-
-
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what is left, draw, and print the tables."""
+    """Measure what is left, and print the tables."""
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, help="folder of train.en.gz and train.de.gz; default: the phrasebook")
     args = parser.parse_args(arguments)
-    axes, sizes, vocab_size = (TOY, (100, 1000), 400) if args.toy else (AXES, PAIRS, 32768)
-    settings = {name: asdict(axis) for name, axis in axes.items()} | {"corpus": corpus(args)}
+    axes, sizes, vocab_size = (dict(TOY), (100, 1000), 400) if args.toy else (dict(AXES), PAIRS, 32768)
+    for name, axis in axes.items():
+        base = TINY if args.toy else LONG if name == "batch" else POINT
+        axes[name] = axis | {"base": asdict(base), "by_flops": name != "batch"}
+    settings = axes | {"corpus": corpus(args)}
     results = Results.open(args, "growth", settings | {"pairs": {"values": sizes, "max_tokens": MAX_TOKENS}})
     for name, axis in axes.items():
         for number in range(args.rounds):
             results.measure(f"{name}, round {number + 1}", measure_axis, axis, number)
     with TemporaryDirectory() as folder:
         results.measure("pairs", measure_planning, text_folder(args, Path(folder)), sizes, vocab_size)
-    draw(results, results.path.parent)
     print(section(results).text)
 
 
