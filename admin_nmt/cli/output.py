@@ -1,4 +1,4 @@
-"""What commands write, and what they keep libraries from writing."""
+"""Output of the commands, and silence of the libraries below them."""
 
 import gc
 import logging

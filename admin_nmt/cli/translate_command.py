@@ -134,7 +134,7 @@ class OutputArguments:
             raise ValueError("give --target-prefix or --prefixed-input, not both")
 
     def line_translator(self) -> "LineTranslator":
-        """What translates lines into what is written."""
+        """Make the translator of lines into what is written."""
         from ..decoding.translation_formats import LineTranslator
 
         form = self.form or ("nbest" if self.nbest > 1 else "text")

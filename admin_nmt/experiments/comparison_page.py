@@ -16,8 +16,7 @@ from ..metrics import training_runs
 from ..metrics.comparison import Buckets, Comparison, Contrast
 from ..metrics.significance import Difference
 from ..system.files import whole_files
-from ..system.markdown import table_lines
-from ..system.messages import escaped
+from ..system.markdown import escaped, table_lines
 from .comparison_plots import LEAST, PICTURES, plot_comparison
 
 VERDICTS = {"+": "better", "−": "worse", "=": "not significant"}

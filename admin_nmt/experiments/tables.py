@@ -11,8 +11,7 @@ from ..metrics.unigram import read_unigram
 from ..runs.pictures.curves import plot_depths, plot_systems
 from ..runs.pictures.x_axis import has_speeds
 from ..runs.results import DEGENERATE
-from ..system.markdown import table_text
-from ..system.messages import escaped
+from ..system.markdown import escaped, table_text
 from .grids import Grid
 
 Row = dict[str, Any]

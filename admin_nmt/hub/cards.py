@@ -23,7 +23,7 @@ from ..data.tokenization.byte_bpe import TARGET_FOLDER
 from ..metrics.languages import language_name
 from ..model.configuration_admin import AdminConfig
 from ..system.files import write_text_whole
-from ..system.messages import escaped
+from ..system.markdown import escaped
 
 if TYPE_CHECKING:
     from transformers.modelcard import TrainingSummary

@@ -156,7 +156,7 @@ def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
     """Refuse sizes that a stock configuration takes as they are, until something is divided by them."""
     for field in SIZES:
         if getattr(config, field, 1) < 1:
-            raise ValueError(f"{path}: {field} is {getattr(config, field)} where a number from 1 on belongs")
+            raise ValueError(f"{path}: {field}: expected a number of at least 1, got {getattr(config, field)}")
     for field in ("encoder_attention_heads", "decoder_attention_heads"):
         if getattr(config, "d_model", 0) % getattr(config, field, 1):
             raise ValueError(f"{path}: {field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")

@@ -117,4 +117,4 @@ def check_names(values: dict[str, Any], known: Collection[str], called: str) -> 
 
 def _check_mapping(value: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: holds {shown(value)} where {MAPPING} belong")
+        raise ValueError(f"{where}: expected {MAPPING}, got {shown(value)}")

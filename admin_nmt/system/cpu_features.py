@@ -1,4 +1,4 @@
-"""What this machine's CPU can do, as far as PyTorch and oneDNN, which computes its products of matrices, may use it."""
+"""Features of the CPU, as far as PyTorch and oneDNN, which computes its products of matrices, may use them."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ FLAGS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_t
 
 
 def cpu_bfloat16_is_fast() -> bool:
-    """Whether products of bfloat16 have instructions of their own here: AMX, or those of AVX-512.
+    """True where products of bfloat16 have instructions of their own: AMX, or those of AVX-512.
 
     Other processors emulate them, which takes longer than float32. `ATEN_CPU_CAPABILITY` and `ONEDNN_MAX_CPU_ISA`
     switch the instructions off; oneDNN reads its variable at its first product.
@@ -48,7 +48,7 @@ def cpu_name() -> str:
 
 
 def capabilities() -> dict[str, Any]:
-    """What PyTorch found in the processor, by the names of `torch.cpu.get_capabilities`; {} where it has none."""
+    """Capabilities of the processor, by the names of `torch.cpu.get_capabilities`; {} where it has none."""
     found = getattr(torch.cpu, "get_capabilities", dict)
     return dict(found())
 

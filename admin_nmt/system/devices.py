@@ -1,10 +1,13 @@
-"""The device that a caller names, or else the best there is."""
+"""Devices, and which kernels of attention a GPU may take."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 
 def checked_device(name: str | torch.device | None) -> torch.device:
-    """That device, or a GPU if there is one, else the CPU.
+    """Device of a name; without a name a GPU if there is one, else the CPU.
 
     Raises:
         ValueError: it is not there.
@@ -28,3 +31,25 @@ def cpu_or_gpu(name: str | torch.device | None, gpus: int) -> torch.device:
     if device not in there:
         raise ValueError(f"there is no device '{name}' here")
     return torch.device(device)
+
+
+def leave_out_cudnn_attention() -> None:
+    """Keep this process from computing attention by cuDNN, which PyTorch prefers on the newest GPUs.
+
+    cuDNN builds a plan for every shape that it has not seen, and batches under a token budget come in a hundred shapes;
+    the kernels that remain, flash and memory-efficient attention, need none.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+@contextmanager
+def without_cudnn_attention(device: torch.device) -> Iterator[None]:
+    """Leave out cuDNN's attention while the context is open, if the device is a GPU; the setting is the process's."""
+    if device.type != "cuda" or not torch.backends.cuda.cudnn_sdp_enabled():
+        yield
+        return
+    leave_out_cudnn_attention()
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)

@@ -53,12 +53,12 @@ def user_errors() -> tuple[type[BaseException], ...]:
 
 
 def _is(error: BaseException, name: str) -> bool:
-    """Whether an error is of one of the classes that may not be loaded."""
+    """True for an error of one of the classes that may not be loaded."""
     return any(kind.__name__ == name for kind in user_errors() if isinstance(error, kind))
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong, as one line."""
+    """Describe an error in one line."""
     safetensors_full = _is(error, "SafetensorError") and "No space left" in str(error)  # it has no errno
     if safetensors_full or getattr(error, "errno", None) == ENOSPC:
         where = getattr(error, "filename", None)

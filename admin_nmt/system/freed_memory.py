@@ -1,4 +1,4 @@
-"""What the C library's allocator does with freed memory."""
+"""Reuse of freed memory by the C library's allocator."""
 
 import ctypes
 import platform

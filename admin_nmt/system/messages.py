@@ -1,4 +1,4 @@
-"""Quoted values, and one sentence of a pydantic `ValidationError`: the field, what it holds and what belongs there."""
+"""Values that do not fit: one sentence of a pydantic `ValidationError`, and of an unknown field."""
 
 import re
 import reprlib
@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-MAPPING = "fields with values"
+MAPPING = "a mapping"
 EXPECTED = {
-    "int_type": "a whole number",
+    "int_type": "an integer",
     "float_type": "a number",
-    "string_type": "text",
+    "string_type": "a string",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": MAPPING,
@@ -21,15 +21,15 @@ EXPECTED = {
     "none_required": "null",
     "finite_number": "a finite number",
     "greater_than": "a number above {gt}",
-    "greater_than_equal": "a number from {ge} on",
+    "greater_than_equal": "a number of at least {ge}",
     "less_than": "a number below {lt}",
-    "too_short": "at least {min_length}",
+    "too_short": "at least {min_length} items",
 }
-"""What belongs in a field, by the type of pydantic's error, with the names of its context."""
+"""Descriptions of what a field takes, by the type of pydantic's error, with the names of its context."""
 
 
 class FieldError(ValueError):
-    """What a section's validator raises about one field: the text begins with the field's name.
+    """Raised by a section's validator about one field, whose name its text begins with.
 
     `FieldError("dropout: must lie in [0, 1)")` in the section `model` becomes "model.dropout: must lie in [0, 1)". The
     text of any other ValueError follows the name of the section or field: `ValueError("has no train")` in `data`
@@ -41,7 +41,7 @@ FEW = 12  # names that a sentence can list
 
 
 def unknown(name: str, known: Collection[str], place: str = "") -> str:
-    """That a field does not exist, and the one that was meant, or which there are: the most similar of many."""
+    """Sentence about a field that does not exist, with the most similar one, or those that there are."""
     section = f"{place}." if place else ""
     if similar := get_close_matches(name, known, 1):
         return f"unknown field {section}{name}; did you mean {section}{similar[0]}?"
@@ -55,7 +55,7 @@ def unknown(name: str, known: Collection[str], place: str = "") -> str:
 
 
 def sentence(error: ValidationError, values: dict[str, Any]) -> tuple[str, str]:
-    """The first thing that is wrong with `values`, and the field where it is ("" for all of them).
+    """Field ("" for all of them) and sentence of the first error in `values`.
 
     pydantic has an error for each type that a field may have.
     """
@@ -78,8 +78,7 @@ def sentence(error: ValidationError, values: dict[str, Any]) -> tuple[str, str]:
     if types.keys() & {"float_type", "finite_number"}:
         types.pop("int_type", None)
     expected = [EXPECTED.get(name, one["msg"]).format(**one.get("ctx", {})) for name, one in types.items()]
-    verb = "belong" if expected[-1] == MAPPING else "belongs"
-    return field, f"{field} holds {shown(given)} where {' or '.join(expected)} {verb}"
+    return field, f"{field}{': ' if field else ''}expected {' or '.join(expected)}, got {shown(given)}"
 
 
 def _field_of(place: str, error: ValueError) -> str:
@@ -89,7 +88,7 @@ def _field_of(place: str, error: ValueError) -> str:
 
 
 def _below(place: str, error: ValueError) -> str:
-    """What a validator raised, after the place where it did; the whole file has no name."""
+    """Text of a validator's error, after the place where it was raised; the whole file has no name."""
     if not place:
         return str(error)
     return f"{place}.{error}" if isinstance(error, FieldError) else f"{place} {error}"
@@ -98,16 +97,6 @@ def _below(place: str, error: ValueError) -> str:
 def shown(value: Any) -> str:
     """A value as YAML writes it, where that differs from Python."""
     return {"None": "null", "True": "true", "False": "false"}.get(text := reprlib.repr(value), text)
-
-
-BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")  # "_" inside a word is no markup
-
-
-def escaped(text: str) -> str:
-    """Text as GitHub's Markdown shows it literally: one line that breaks no table and is no markup, HTML or formula."""
-    one_line = BREAKS.sub(" ", text).replace("&", "&amp;").replace("<", "&lt;")
-    return MARKUP.sub(r"\\\g<0>", one_line)
 
 
 def _place(location: tuple[str | int, ...], values: Any) -> tuple[str, Any]:

@@ -16,7 +16,7 @@ LOG_INTERVAL = 60.0  # seconds from one line of a log about the same work to the
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether somebody looks at a stream now, on something that can draw over what it has drawn."""
+    """True for a terminal that can draw over what it has drawn."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -29,7 +29,7 @@ from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, 
 from ..hub.cards import CARD, training_card
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
-from ..system.attention_kernels import leave_out_cudnn_attention
+from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
 from ..weights.profiling import MODES, needs_profiling, profile_omega, write_omega

@@ -18,7 +18,7 @@ from admin_nmt.experiments.comparison_page import FILES, marked, other_scores
 from admin_nmt.experiments.comparison_plots import PICTURES
 from admin_nmt.experiments.systems import read_run, target_language
 from admin_nmt.metrics.scores import corpus_scores
-from admin_nmt.system.messages import escaped
+from admin_nmt.system.markdown import escaped
 
 
 def write(path: Path, lines: list[str]) -> Path:

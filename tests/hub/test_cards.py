@@ -106,10 +106,10 @@ def test_damaged_results(tmp_path, content):
 @pytest.mark.parametrize(
     ("junk", "sentence"),
     [
-        ({"training": 3}, "training holds 3 where fields with values belong; train the model anew"),
-        ({"test": {"bleu": [1]}}, r"test\.bleu holds \[1\] where a number belongs"),
-        ({"history": {}}, "history holds {} where a list belongs"),
-        ({"recipe": {"languages": "en"}}, "recipe.languages holds 'en' where a list belongs"),
+        ({"training": 3}, "training: expected a mapping, got 3; train the model anew"),
+        ({"test": {"bleu": [1]}}, r"test\.bleu: expected a number, got \[1\]"),
+        ({"history": {}}, "history: expected a list, got {}"),
+        ({"recipe": {"languages": "en"}}, "recipe.languages: expected a list, got 'en'"),
     ],
 )
 def test_facts_of_wrong_types_are_one_sentence(make_run, junk, sentence):

@@ -39,7 +39,7 @@ def test_a_field_is_set_in_a_section_that_is_made():
     for name, value in [("a.c", 2), ("d.e.f", 3), ("g", 4)]:
         set_field(values, name, value)
     assert values == {"a": {"b": 1, "c": 2}, "d": {"e": {"f": 3}}, "g": 4}
-    with pytest.raises(ValueError, match=r"^--a\.b\.x: holds 1 where fields with values belong$"):
+    with pytest.raises(ValueError, match=r"^--a\.b\.x: expected a mapping, got 1$"):
         set_field(values, "a.b.x", 5)
 
 
@@ -52,7 +52,7 @@ def test_a_field_is_set_in_a_section_that_is_made():
         ("? [1]\n: 2\n", "line 1, column 3: is not valid YAML: found unhashable key"),
         ("a: 2024-13-45\n", "month must be in 1..12; put quotes around text"),
         ("a: \xff\n", "is not valid UTF-8 at byte 4; convert the file to UTF-8"),
-        ("", "holds null where fields with values belong"),
+        ("", "expected a mapping, got null"),
     ],
 )
 def test_a_damaged_file_is_told_by_name_and_line(tmp_path, text, message):

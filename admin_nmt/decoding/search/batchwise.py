@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ...data.batching import generation_batches
-from ...system.attention_kernels import without_cudnn_attention
+from ...system.devices import without_cudnn_attention
 from ...system.processes import gather_objects, rank_and_size
 from ...system.terminal import progress_bar
 from ...weights.modes import evaluation_mode

@@ -128,12 +128,12 @@ def test_pairs_in_one_file_with_languages_as_columns(here, trained):
     ("options", "message"),
     [
         (["--training.max_stepz", "3"], "--training.max_stepz: unknown field training.max_stepz; did you mean"),
-        (["--training.max_steps", "many"], "--training.max_steps holds 'many' where a whole number belongs"),
+        (["--training.max_steps", "many"], "--training.max_steps: expected an integer, got 'many'"),
         (["--languages", "en", "dee"], "--languages holds ['en', 'dee']: language 'dee': is no known code"),
         (["--training.eval_steps", "30", "--training.save_steps", "40"], "recipe: training: --load_best_model_at_end"),
         (
             ["--training.num_train_epochs", ".inf"],
-            "--training.num_train_epochs holds inf where a finite number belongs",
+            "--training.num_train_epochs: expected a finite number, got inf",
         ),
         (["--output_dir", "2024"], "--output_dir 2024: is no text; write it in quotes"),
         (["--data.valid_every", "9"], "--data.valid_every: the text is named by --source and --target; leave"),

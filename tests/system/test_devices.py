@@ -1,11 +1,11 @@
-"""cuDNN's attention is left out where batches have many shapes."""
+"""Devices: cuDNN's attention is left out where batches have many shapes."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from admin_nmt.system.attention_kernels import without_cudnn_attention
+from admin_nmt.system.devices import without_cudnn_attention
 
 
 @pytest.fixture(autouse=True)
