@@ -18,7 +18,7 @@ from ..decoding.translator import Translation
 from ..hub.model_folder import short_names
 from ..metrics.languages import is_written_leftward, language_name
 from ..system.errors import describe, user_errors
-from ..system.messages import escaped
+from ..system.markdown import escaped
 from .session import ENGINES, MOST_CHARACTERS, Answer, ServedModel, sentences_of
 
 AT_ONCE = 2  # translations that run side by side; who comes later waits in the queue
