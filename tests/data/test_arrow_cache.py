@@ -51,10 +51,6 @@ def test_the_order_is_that_of_the_dataset(double_all, num_proc, tmp_path):
     assert len(list((tmp_path / "step").glob("*.arrow"))) == 10
 
 
-def test_rows_may_vanish(double_all):
-    assert double_all(lambda batch: {"n": [n for n in batch["n"].to_pylist() if n == 555]}, num_proc=1)["n"][:] == [555]
-
-
 def test_a_killed_worker_is_reported_and_the_rest_is_kept(double_all, tmp_path):
     with pytest.raises(OSError, match="doubling: a worker process was killed"):
         double_all(killed_at_500, num_proc=2)
@@ -115,11 +111,6 @@ def test_every_flipped_bit_is_found(double_all, tmp_path):
         assert not is_whole(path), byte
     path.write_bytes(content)
     assert is_whole(path)
-
-
-def test_a_file_in_place_of_the_folder_is_replaced(double_all, tmp_path):
-    (tmp_path / "step").write_text("nothing")
-    assert double_all()["n"][:] == list(range(0, 2000, 2))
 
 
 def test_processes_that_find_the_same_damage_all_read_whole_shards(double_all, tmp_path):

@@ -5,15 +5,16 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin_nmt.data import arrow_cache, cleaning
-from admin_nmt.data.cleaning import FILTERS, CleaningOptions, clean, format_counts
+from admin_nmt.data import arrow_cache
+from admin_nmt.data.cleaning import FILTERS, CleaningOptions, clean
 
-SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "c " * 12, "d " * 30])
+SENTENCES = st.sampled_from(["", " ", "a", " a", "b", "a b", "a b c", "a b c d e f g h", "a bcd", "c " * 12, "d " * 30])
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=40)
 OPTIONS = st.builds(
     CleaningOptions,
     max_words=st.sampled_from([None, 1, 10]),
     max_ratio=st.sampled_from([None, 1.0, 1.5]),
+    longest_word=st.sampled_from([None, 2]),
     drop_copies=st.booleans(),
     drop_duplicates=st.booleans(),
     drop_held_out=st.sampled_from([None, "source", "pair", "either"]),
@@ -27,23 +28,6 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
         yield
-
-
-def test_fields_that_came_later_leave_the_names_of_old_caches():
-    """Unless they are set."""
-    old = {"normalize", "max_words", "max_ratio", "ratio_slack", "drop_copies", "drop_duplicates", "drop_held_out"}
-    assert set(cleaning._facts(CleaningOptions())) == old
-    assert set(cleaning._facts(CleaningOptions(count="subwords", longest_word=9))) == {
-        *old,
-        "count",
-        "longest_word",
-    }
-
-
-def test_pairs_with_a_long_word_are_over_long():
-    pairs = [("a bc", "d e"), ("a bcd", "d e"), ("a b", "def e")]
-    kept, counts = clean(dataset(pairs), CleaningOptions(longest_word=2))
-    assert pairs_of(kept) == pairs[:1] and counts["over-long"] == 2
 
 
 def dataset(pairs) -> Dataset:
@@ -64,6 +48,8 @@ def reference(pairs, options, held_out):
         if not min(lengths):
             verdict = "empty side"
         elif options.max_words and max(lengths) > options.max_words:
+            verdict = "over-long"
+        elif options.longest_word and max(map(len, f"{source} {target}".split())) > options.longest_word:
             verdict = "over-long"
         elif options.max_ratio and max(lengths) > options.max_ratio * min(lengths) + options.ratio_slack:
             verdict = "length ratio"
@@ -124,12 +110,6 @@ def test_each_filter_drops_what_it_names(name, options, pair):
     assert counts[name] == 1
 
 
-def test_held_out_pairs_are_kept_with_another_target():
-    options = CleaningOptions(**LAX | {"drop_held_out": "pair"})
-    _, counts = clean(dataset([("a", "b"), ("a", "c")]), options, dataset([("a", "b")]))
-    assert (counts["held out"], counts["kept"]) == (1, 1)
-
-
 def test_workers_and_shards_change_nothing(monkeypatch, tmp_path):
     pairs = [(f"a {i % 7}", f"b {i % 5}") for i in range(60)]
     alone = clean(dataset(pairs), CleaningOptions(), cache_dir=tmp_path / "1")
@@ -162,12 +142,3 @@ def test_an_interrupted_tally_is_made_again(tmp_path):
     (path,) = tmp_path.glob("*/kept.arrow")
     path.rename(path.with_suffix(".tmp"))
     assert clean(pairs, CleaningOptions(), cache_dir=tmp_path)[1] == counts
-
-
-def test_counts_are_lines_with_shares():
-    text = format_counts({"total": 4000, "copy": 1, "kept": 3999})
-    assert [line.split() for line in text.splitlines()] == [
-        ["total", "4,000", "100.00%"],
-        ["copy", "1", "0.03%"],
-        ["kept", "3,999", "99.98%"],
-    ]

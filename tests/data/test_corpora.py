@@ -15,7 +15,7 @@ from admin_nmt.data import arrow_cache, tokenizing
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.corpora import clean_corpora, read_corpora
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.data.tokenizing import IDS, TOKENIZED, tokenize
+from admin_nmt.data.tokenizing import TOKENIZED, tokenize
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],
@@ -96,28 +96,6 @@ def test_a_validation_set_that_is_taken_from_segmented_text_is_plain(tmp_path):
     assert pairs_of(evaluation["valid"]) == [("we don't.", "yz.")]
 
 
-def test_a_corpus_of_which_nothing_is_left_is_named(tmp_path):
-    for name in "ab":
-        (tmp_path / f"{name}.tsv").write_text("one\teins\n")
-    spec = {"train": [{"source": str(tmp_path / f"{name}.tsv")} for name in "ab"]}
-    with pytest.raises(ValueError, match=r"valid_every 2 takes the only pair of data\.train\[1\]; put it into"):
-        read_corpora(spec, valid_every=2, cache_dir=tmp_path / "cache")
-
-
-def test_only_training_pairs_are_cleaned(recipe, tmp_path):
-    (train,), evaluation, counts = load(recipe, tmp_path / "cache")
-    assert pairs_of(train) == CORPORA["train"][:2]
-    assert {split: pairs_of(pairs) for split, pairs in evaluation.items()} == {s: CORPORA[s] for s in ("valid", "test")}
-    assert {name: n for name, n in counts.items() if n} == {
-        "total": 5, "empty side": 1, "duplicate": 1, "held out": 1, "kept": 2,
-    }  # fmt: skip
-
-
-def test_evaluation_data_alone(recipe, tmp_path):
-    training, evaluation = read_corpora({"test": recipe["test"]}, cache_dir=tmp_path / "cache")
-    assert (training, list(evaluation)) == ([], ["test"])
-
-
 def test_several_corpora(recipe, tmp_path):
     """Each is cleaned by itself, so that one may repeat another; the counts are those of all."""
     spec = recipe | {"train": [recipe["train"], recipe["test"] | {"upsample": 3}], "valid": [recipe["valid"]] * 2}
@@ -153,6 +131,17 @@ def test_text_that_went_through_bpe_is_refused_or_restored(recipe, tmp_path):
     assert pairs_of(train[0]) == [("don't restart 1-2.", "fang neu an!")]
 
 
+def test_only_training_pairs_are_cleaned(recipe, tmp_path):
+    (train,), evaluation, counts = load(recipe, tmp_path / "cache")
+    assert pairs_of(train) == CORPORA["train"][:2]
+    assert {split: pairs_of(pairs) for split, pairs in evaluation.items()} == {s: CORPORA[s] for s in ("valid", "test")}
+    assert {name: n for name, n in counts.items() if n} == {
+        "total": 5, "empty side": 1, "duplicate": 1, "held out": 1, "kept": 2,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=r"data\.train(.|\n)*held out +1"):
+        load({"train": recipe["valid"], "valid": recipe["valid"]}, tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -169,11 +158,6 @@ def test_faulty_recipes_are_refused(recipe, tmp_path, change, message):
         read_corpora(recipe | change, cache_dir=tmp_path / "cache")
 
 
-def test_cleaning_that_leaves_nothing_is_refused(recipe, tmp_path):
-    with pytest.raises(ValueError, match=r"dropped every pair of data\.train(.|\n)*held out +1"):
-        load({"train": recipe["valid"], "valid": recipe["valid"]}, tmp_path / "cache")
-
-
 def test_tokenised_columns(tmp_path):
     tokenizers = byte_tokenizer(), byte_tokenizer(shift=10)
     pairs = Dataset.from_dict({"source": ["Grüße", ""], "target": ["hi", "longer than the source"]})
@@ -188,12 +172,6 @@ def test_tokenised_columns(tmp_path):
             assert row[length] == len(row[ids]) == len(text.encode()) + 1
             assert row[ids][-1] == 0
             assert tokenizer.decode(row[ids], skip_special_tokens=True) == text
-
-
-def test_columns_of_other_names_are_told():
-    pairs = Dataset.from_dict({"en": ["a"], "target": ["b"]})
-    with pytest.raises(ValueError, match="no column source, but en, target; rename them with rename_columns"):
-        tokenize(pairs, byte_tokenizer(), byte_tokenizer())
 
 
 def test_max_length_drops_whole_pairs_and_counts_eos(tmp_path):
@@ -263,13 +241,6 @@ def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
     tokenized = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
     assert tokenized["source"][:] == numbers()["source"][:]
     assert seen[seen.index("later") + 10] == "n 600"
-
-
-def test_ids_without_text(tmp_path):
-    tokenizer = byte_tokenizer()
-    tokenized = tokenize(numbers(3), tokenizer, tokenizer, keep_text=False, cache_dir=tmp_path)
-    assert tokenized.features == IDS
-    assert tokenized[:] == tokenize(numbers(3), tokenizer, tokenizer, cache_dir=tmp_path).select_columns(list(IDS))[:]
 
 
 def test_a_tag_stands_before_every_source_and_counts(tmp_path):

@@ -64,15 +64,6 @@ def test_shards_have_the_bytes_that_one_machine_writes(cluster, small_shards, tm
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_only_what_is_missing_is_made(cluster, small_shards, tmp_path):
-    with working_elsewhere(cluster.run):
-        doubled(tmp_path / "step")
-        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "step").glob("*.arrow")}
-        (tmp_path / "step" / "00003.arrow").unlink()
-        assert doubled(tmp_path / "step")["n"][:] == list(range(0, 2000, 2))
-    assert sum(path.stat().st_mtime_ns != date for path, date in before.items()) == 1
-
-
 def test_a_job_runs_where_relative_names_mean_the_same(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Cluster(cluster.address) as from_there:
@@ -146,12 +137,6 @@ def test_mistakes_are_told(address, tmp_path, monkeypatch):
     without = {"n_workers": 0, "processes": False, "dashboard_address": ":0"}
     with LocalCluster(**without) as empty, pytest.raises(ValueError, match="the scheduler has no workers; start some"):
         Cluster(empty.scheduler_address).__enter__()
-
-
-def test_the_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(dask_cluster, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'admin_nmt\[cluster\]'"):
-        Cluster("tcp://127.0.0.1:9")
 
 
 @pytest.fixture

@@ -34,16 +34,6 @@ def test_an_epoch_takes_each_corpus_as_often_as_asked(parts):
     assert taken == dict.fromkeys(TEXTS["real"], 3) | dict.fromkeys(TEXTS["bt"], 1)
 
 
-def test_nothing_is_copied(parts):
-    epoch = mix(parts, [3, 1])
-    assert {file["filename"] for file in epoch.cache_files} == {f["filename"] for p in parts for f in p.cache_files}
-    assert epoch._indices is None
-
-
-def test_the_same_epoch_has_the_same_fingerprint(parts):
-    assert mix(parts, [3, 1])._fingerprint == mix(parts, [3, 1])._fingerprint != mix(parts, [1, 3])._fingerprint
-
-
 def test_only_tagged_sources_begin_with_the_tag(parts, tokenizer):
     tag = tokenizer.convert_tokens_to_ids("<bt>")
     epoch = mix(parts, [1, 2])

@@ -6,9 +6,6 @@ import os
 import threading
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, Features, Translation
 from hypothesis import HealthCheck, given, settings
@@ -162,12 +159,6 @@ def test_parquet(tmp_path, load, nested):
     assert load(tmp_path / "x.parquet", columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
 
 
-def test_flat_columns_in_both_directions(tmp_path, load):
-    Dataset.from_list([{"source": s, "target": t} for s, t in PAIRS]).to_parquet(tmp_path / "x.parquet")
-    assert load(tmp_path / "x.parquet") == PAIRS
-    assert load(tmp_path / "x.parquet", columns=["target", "source"]) == [(t, s) for s, t in PAIRS]
-
-
 def test_what_the_datasets_library_knows_by_name(tmp_path, load):
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -179,11 +170,6 @@ def test_what_the_datasets_library_knows_by_name(tmp_path, load):
         load(folder, columns=["en", "de"], split="dev")
     with pytest.raises(ValueError, match=r"corpus: .* no data"):
         load(folder, columns=["en", "de"], split="train[:0]")
-
-
-def test_line_ends_and_byte_order_mark(write):
-    path = write("x", b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbftwo\r\r\nlast")
-    assert list(read_lines(path)) == ["one", "", "\ufefftwo\r", "last"]
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -255,15 +241,6 @@ def test_faulty_columns_are_named(tmp_path, load, columns, message):
         load(tmp_path / "x.parquet")
 
 
-def test_a_parquet_file_of_bytes_that_are_no_text_is_named(tmp_path, load):
-    text = pa.Array.from_buffers(
-        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
-    )
-    pq.write_table(pa.table({"source": text, "target": ["b"]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"x\.parquet: "):
-        load(tmp_path / "x.parquet")
-
-
 def test_a_field_called_translation_may_be_a_text(write, load):
     line = '{"text": "a b", "translation": "c d"}\n'
     assert load(write("x.jsonl", line), columns=["text", "translation"]) == [("a b", "c d")]
@@ -283,21 +260,11 @@ def test_a_damaged_parquet_file_is_named(write, load):
         load(write("x.parquet", "PAR2 and other rubbish"))
 
 
-def test_columns_are_two(write, load):
-    with pytest.raises(ValueError, match="name two, the source and the target"):
-        load(write("x.jsonl", "{}\n"), columns=["en"])
-
-
 def test_a_truncated_gzip_file_is_named(tmp_path, write, load):
     path = write("x.tsv.gz", lines(f"{i}\t{i * i}" for i in range(999)))
     path.write_bytes(path.read_bytes()[:-900])
     with pytest.raises(ValueError, match=r"x\.tsv\.gz: damaged gzip data after line \d+"):
         load(path)
-
-
-def test_a_missing_file_is_not_looked_for_elsewhere(tmp_path, load):
-    with pytest.raises(FileNotFoundError, match=r"gone\.tsv"):
-        load(tmp_path / "gone.tsv")
 
 
 def test_cache_follows_the_content_and_not_the_date(write, load, tmp_path):
@@ -318,14 +285,6 @@ def test_a_faulty_file_leaves_no_cache(write, load, tmp_path):
     with pytest.raises(ValueError, match="line 5001"):
         load(path)
     assert not list((tmp_path / "cache").rglob("*.arrow"))
-
-
-@pytest.mark.shared
-def test_multi30k(shared, load):
-    folder = shared / "data/multi30k"
-    pairs = load(folder / "train.en.gz", folder / "train.de.gz")
-    assert len(pairs) == 29_000
-    assert pairs[0][1] == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])

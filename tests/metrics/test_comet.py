@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from admin_nmt.metrics.comet import comet, local_checkpoint
+from admin_nmt.metrics.comet import comet
 from admin_nmt.metrics.scores import untested_scores
 
 # Stands for `comet-score`, which needs an environment of its own: the share of equal words, and the options it saw.
@@ -51,14 +51,3 @@ def test_what_is_not_here_is_left_out_or_refused_by_name(checkpoint, tmp_path, m
     assert not [name for name in untested_scores(["a"], ["a"], "de", ["s"]) if "comet" in name]
     with pytest.raises(OSError, match="the command comet-score is not on this machine"):
         comet(["s"], ["a"], ["a"], checkpoint)
-
-
-def test_checkpoint_is_found_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "admin_nmt.metrics.comet.snapshot_download", lambda model, local_files_only: tmp_path / str(model)
-    )
-    assert local_checkpoint("someone/model") is None
-    found = tmp_path / "someone/model/checkpoints/model.ckpt"
-    found.parent.mkdir(parents=True)
-    found.write_text("weights")
-    assert local_checkpoint("someone/model") == found

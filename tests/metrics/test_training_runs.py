@@ -160,14 +160,6 @@ def test_every_exchange_is_as_likely():
     assert np.abs(counts - 1200).max() < 5 * 1200**0.5
 
 
-def test_blocks_of_trials_do_not_show(texts, monkeypatch):
-    systems, references = texts
-    whole = RunTests(systems, references, {"TER": TER()}).difference("other", "one")["TER"]
-    monkeypatch.setattr(training_runs, "BLOCK", 120 * 6 * 999)
-    parts = RunTests(systems, references, {"TER": TER()}).difference("other", "one")["TER"]
-    assert parts.p == pytest.approx(whole.p, abs=0.02)
-
-
 def test_a_comparison_of_runs(texts, monkeypatch):
     monkeypatch.setattr(training_runs, "TRIALS", 200)
     systems, references = {name: [run[:40] for run in runs] for name, runs in texts[0].items()}, texts[1][:40]

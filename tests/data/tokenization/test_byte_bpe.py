@@ -1,4 +1,3 @@
-import gzip
 import subprocess
 import sys
 from errno import ENOSPC
@@ -6,10 +5,9 @@ from errno import ENOSPC
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
 
-from admin_nmt import AdminConfig
 from admin_nmt.data.tokenization.byte_bpe import (
     SMALLEST_VOCABULARY,
     check_tokenizer,
@@ -88,19 +86,6 @@ def test_layout_is_marians(which, request):
     assert set(pre_tokenizers.ByteLevel.alphabet()) <= set(tokenizer.get_vocab())
 
 
-@pytest.mark.parametrize("which", ["tokenizer", "reloaded"])
-def test_batches(which, request):
-    tokenizer = request.getfixturevalue(which)
-    batch = tokenizer(["The dog", "The big dog has 99 bones."], padding=True)
-    assert list(batch) == ["input_ids", "attention_mask"]
-    short, long = batch["input_ids"]
-    assert len(short) == len(long) and short[-1] == 299 and short.index(0) == sum(batch["attention_mask"][0]) - 1
-    assert tokenizer.batch_decode(batch["input_ids"], skip_special_tokens=True) == [
-        "The dog",
-        "The big dog has 99 bones.",
-    ]
-
-
 def test_truncation_keeps_the_end_of_sentence():
     tokenizer = train_tokenizer(LINES, vocab_size=300, max_length=5)
     whole, cut = tokenizer(LINES[0])["input_ids"], tokenizer(LINES[0], truncation=True)["input_ids"]
@@ -112,10 +97,6 @@ def test_words_share_their_pieces_wherever_they_stand(tokenizer):
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     assert pieces("bones dog") == pieces("bones") + pieces("dog")
-
-
-def test_digits_stand_alone(tokenizer):
-    assert len(tokenizer("Knochen 2024", add_special_tokens=False)["input_ids"]) == 1 + 4
 
 
 def test_training_is_deterministic_and_reads_its_texts_once(tokenizer):
@@ -198,19 +179,6 @@ def test_padding_elsewhere_changes_nothing_but_ids(tokenizer, tmp_path):
     assert tagged.convert_tokens_to_ids("<bt>") == moved.convert_tokens_to_ids("<bt>") + 1 == 301
 
 
-def test_tags_for_a_vocabulary_of_another_kind(tokenizer):
-    backend = Tokenizer(models.BPE(vocab={"<pad>": 0, "a": 1, "</s>": 2}, merges=[]))
-    other = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
-    with pytest.raises(ValueError, match="the tag <bt> is not in the vocabulary"):
-        with_tags(other, ["<bt>"])
-
-
-def test_check_tokenizer(tokenizer):
-    check_tokenizer(tokenizer, AdminConfig(vocab_size=300))
-    check_tokenizer(tokenizer, AdminConfig(vocab_size=300), target=True)
-    check_tokenizer(tokenizer, MarianConfig(vocab_size=300, pad_token_id=299))
-
-
 @pytest.mark.parametrize(
     "fields, target, message",
     [
@@ -224,20 +192,6 @@ def test_check_tokenizer_names_the_field_that_differs(tokenizer, fields, target,
     config = MarianConfig(**{"vocab_size": 300, "pad_token_id": 299} | fields)
     with pytest.raises(ValueError, match=message):
         check_tokenizer(tokenizer, config, target=target)
-
-
-@pytest.mark.shared
-def test_multi30k_round_trip(shared):
-    lines = []
-    for language in ("en", "de"):
-        with gzip.open(
-            shared / "data" / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8", newline=""
-        ) as file:
-            lines += file.read().split("\n")[:1000]
-    tokenizer = train_tokenizer(lines, vocab_size=8000)
-    ids = tokenizer(lines)["input_ids"]
-    assert tokenizer.batch_decode(ids, skip_special_tokens=True) == lines
-    assert not any(1 in sentence for sentence in ids)
 
 
 def test_a_full_disk_is_told_as_the_system_does(tmp_path, monkeypatch):

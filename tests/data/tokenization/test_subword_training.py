@@ -17,7 +17,7 @@ from toy import write_recipe
 
 from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.data.tokenization.moses import Moses
-from admin_nmt.data.tokenization.subword_training import dictionary, filled, learn_codes
+from admin_nmt.data.tokenization.subword_training import dictionary, filled
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.runs import preparation
@@ -209,48 +209,11 @@ def test_a_second_preparation_reads_the_cache(tmp_path, monkeypatch):
         prepare(load_recipe(path, [*overrides, "--tokenizer.threshold", "3"]))
 
 
-def test_missing_library_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "subword_nmt.learn_bpe", None)
-    with pytest.raises(ImportError, match="pip install subword-nmt"):
-        learn_codes({"ab": 2}, 5, tmp_path / "codes")
-
-
 def test_missing_library_is_named_before_anything_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(preparation, "find_spec", lambda name: None)
     monkeypatch.setattr(preparation, "read_corpora", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(ImportError, match="pip install subword-nmt"):
         prepare(load_recipe(write_recipe(tmp_path), ["--tokenizer", "{kind: subword_nmt, merges: 100}"]))
-
-
-def test_text_of_single_characters_has_no_merges(tmp_path):
-    with pytest.raises(ValueError, match=r"tokenizer\.merges: no word of the training text has two characters"):
-        learn_codes({"a": 2, "b": 3}, 5, tmp_path / "codes")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["--tokenizer.merges", "100"], "merges belongs to kind: subword_nmt; set that, or leave merges out"),
-        (["--tokenizer.aggressive_hyphens", "true"], "aggressive_hyphens belongs to kind: subword_nmt"),
-        (["--tokenizer", "{kind: subword_nmt}"], "kind: subword_nmt needs merges"),
-        (["--tokenizer", "{kind: subword_nmt, merges: 9, path: x}"], "path names one that exists; leave one out"),
-        (["--tokenizer", "{kind: words}"], "kind holds 'words' where"),
-        (["--data.cleaning.count", "subwords"], r"data\.cleaning\.count: subwords needs tokenizer\.kind: subword_nmt"),
-        (["--data.cleaning.count", "bytes"], "count is 'bytes': give words or subwords"),
-        (["--data.cleaning.longest_word", "0"], "longest_word is 0: give at least 1"),
-        (
-            ["--tokenizer", BOTH, "--data.cleaning.normalize", "true"],
-            r"data\.cleaning\.normalize is for training text alone, tokenizer\.normalize_punctuation for all",
-        ),
-        (
-            ["--tokenizer", "{kind: subword_nmt, merges: 9}", "--model", "{from_pretrained: x}"],
-            r"model\.from_pretrained has one; leave one out",
-        ),
-    ],
-)
-def test_contradicting_fields_are_refused(tmp_path, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        load_recipe(write_recipe(tmp_path), overrides)
 
 
 def test_normalised_training_text_alone(tmp_path):
