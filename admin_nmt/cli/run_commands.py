@@ -113,7 +113,7 @@ def prepare(
     """
     path = find_recipe(recipe)
 
-    from ..data.arrow_cache import available_cores, working_elsewhere
+    from ..data.arrow_cache import available_cores, jobs_run_by
     from ..data.dask_cluster import Cluster
     from ..runs import preparation
     from ..runs.preparation_meter import Meter
@@ -127,7 +127,7 @@ def prepare(
         if cluster is not None:
             Path(loaded.data.cache_dir).mkdir(parents=True, exist_ok=True)
             workers = stack.enter_context(Cluster(cluster, [loaded.data.cache_dir]))
-            stack.enter_context(working_elsewhere(workers.run))
+            stack.enter_context(jobs_run_by(workers.run))
         preparation.prepare(loaded, num_proc or available_cores(), Meter())
     print_once(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 

@@ -18,7 +18,6 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.table import MemoryMappedTable, concat_tables
@@ -145,22 +144,14 @@ def _write_shard(
 ) -> int:
     stop = min((index + 1) * SHARD, len(dataset))
     starts = range(index * SHARD, stop, BATCH)
-    batches = (batch for start in starts for batch in record_batches(dataset, start, min(start + BATCH, stop)))
+    tables = dataset.with_format("arrow")
+    batches = (batch for start in starts for batch in _batches(tables[start : min(start + BATCH, stop)]))
     write_arrow(paths[index], map(function, batches), features)
     return stop - index * SHARD
 
 
-def record_batches(dataset: Dataset, start: int, stop: int) -> list[pa.RecordBatch]:
-    """Rows of a dataset as Arrow has them, in one batch unless a column has more bytes than that can hold."""
-    if dataset._indices is None:
-        table = dataset.data.fast_slice(start, stop - start)
-    else:
-        rows = dataset._indices.fast_slice(start, stop - start).column(0).to_numpy().astype(np.int64)
-        first, last = int(rows.min()), int(rows.max())
-        if last - first > 4 * BATCH:  # scattered over the table
-            table = dataset.with_format("arrow")[start:stop]
-        else:
-            table = dataset.data.fast_slice(first, last + 1 - first).combine_chunks().take(pa.array(rows - first))
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    """Rows in one batch, unless a column has more bytes than that can hold."""
     return list(table.combine_chunks().to_batches())
 
 
@@ -183,10 +174,10 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
         job: can be pickled where processes are not forked.
         num_proc: worker processes; None for one a core. A single item needs none.
     """
-    processes, elsewhere = min(num_proc or available_cores(), len(items)), _elsewhere.get()
+    processes, runner = min(num_proc or available_cores(), len(items)), _runner.get()
     with progress_bar(desc=desc, unit="pairs", unit_scale=True, shown=bool(items), mininterval=1) as bar:
-        if elsewhere is not None and items:
-            for pairs in elsewhere(job, items):
+        if runner is not None and items:
+            for pairs in runner(job, items):
                 bar.update(pairs)
             return
         if processes < 2:
@@ -208,20 +199,20 @@ def for_each(job: Callable[[int], int], items: Sequence[int], *, num_proc: int |
 
 
 Job = Callable[[int], int]
-_elsewhere: ContextVar[Callable[[Job, Sequence[int]], Iterable[int]] | None] = ContextVar("elsewhere", default=None)
+_runner: ContextVar[Callable[[Job, Sequence[int]], Iterable[int]] | None] = ContextVar("runner", default=None)
 
 
 @contextmanager
-def working_elsewhere(run: Callable[[Job, Sequence[int]], Iterable[int]]) -> Iterator[None]:
+def jobs_run_by(run: Callable[[Job, Sequence[int]], Iterable[int]]) -> Iterator[None]:
     """Within, `for_each` leaves its items to `run`, which gives what the job gives for each, in any order.
 
     The job may be pickled, and the files it names are there under the same names.
     """
-    before = _elsewhere.set(run)
+    before = _runner.set(run)
     try:
         yield
     finally:
-        _elsewhere.reset(before)
+        _runner.reset(before)
 
 
 _job: Job
@@ -235,7 +226,7 @@ def _start_worker(job: Callable[[int], int]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker would outlive a parent that was killed, and hold its lock."""
+    """End with a parent that was killed: a worker would outlive it, and hold its lock."""
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)

@@ -57,7 +57,7 @@ def batch_by_size(
 
 
 def check_lengths(order: IntArray, lengths: IntArray, max_tokens: int) -> None:
-    """Whether every sentence has tokens, and fits a batch; the sentences of these lengths are called as in `order`.
+    """Check that every sentence has tokens and fits a batch; errors call the sentences as `order` does.
 
     Raises:
         ValueError: naming the first one that is empty, or the longest one.
@@ -93,14 +93,10 @@ def serpentine_order(source_lengths: npt.ArrayLike, target_lengths: npt.ArrayLik
     source, target = _sort_key(source_lengths), _sort_key(target_lengths)
     if not len(source):
         return np.arange(0)
-    low, high, first = int(source.min()), int(source.max()), int(target.min())
+    low, high = source.min(), source.max()
     turn = np.cumsum(np.bincount(target) > 0) % 2 == 0
     place = np.where(turn[target], high - source, source - low)
-    if (int(target.max()) - first + 1) * (high - low + 1) > 1 << 16:
-        return np.lexsort((place, target))
-    # Both in one key of 16 bits: half the work for a corpus of short sentences.
-    key = (target - first).astype(np.uint16) * np.uint16(high - low + 1) + place.astype(np.uint16)
-    return np.argsort(key, kind="stable")
+    return np.lexsort((place, target))
 
 
 def _sort_key(lengths: npt.ArrayLike) -> IntArray:
@@ -169,7 +165,7 @@ class TokenBatchSampler:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a plan of batches comes to over an epoch.
+    """Size of a plan of batches over an epoch.
 
     Attributes:
         pairs: their number.
@@ -189,7 +185,7 @@ class Survey:
 
     @classmethod
     def of(cls, source: IntArray, target: IntArray, batches: list[IntArray]) -> "Survey":
-        """That of batches of pairs of these lengths, [pairs] each."""
+        """Survey of batches of pairs of these lengths, [pairs] each."""
         shapes = batch_shapes(source, target, batches)
         return cls(
             pairs=len(source),
@@ -211,7 +207,7 @@ class Survey:
 
 
 class WindowedBatchSampler:
-    """As [`TokenBatchSampler`], for a corpus of any size: it holds the lengths and the batches of one window.
+    """Batch sampler as [`TokenBatchSampler`] for a corpus of any size: it holds lengths and batches of one window.
 
     A window is made of blocks of neighbouring pairs, drawn from all over the corpus: a sample of the whole that is yet
     read from a few places of its files. Within a window the batches are those of [`TokenBatchSampler`].
@@ -253,7 +249,7 @@ class WindowedBatchSampler:
         self.survey = sum((Survey.of(*self._plan(window)[1:]) for window in self.windows), Survey())
 
     def _plan(self, blocks: IntArray) -> tuple[IntArray, IntArray, IntArray, list[IntArray]]:
-        """Of the pairs of these blocks the indices and lengths, and the batches, of places among them."""
+        """Indices and lengths of the pairs of these blocks, and the batches, of places among them."""
         bounds = [(int(b) * self.block, min((int(b) + 1) * self.block, self.pairs)) for b in np.sort(blocks)]
         index = np.concatenate([np.arange(start, stop) for start, stop in bounds])
         source, target = (np.concatenate(side) for side in zip(*(self.read(*b) for b in bounds), strict=True))

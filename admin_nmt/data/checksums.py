@@ -24,7 +24,7 @@ SUMS = "checksums.json"
 
 
 def _crc32(file: BinaryIO, size: int) -> int:
-    """Of the next `size` bytes."""
+    """CRC-32 of the next `size` bytes."""
     crc = 0
     while size > 0 and (block := file.read(min(size, BLOCK))):
         crc = zlib.crc32(block, crc)
@@ -41,7 +41,7 @@ def add_checksum(path: Path) -> None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether this is a file with a trailer that fits it."""
+    """Tell whether this is a file with a trailer that fits it."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size - TRAILER.size
@@ -72,7 +72,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def folder_is_whole(folder: Path) -> bool:
-    """Whether the files of a folder are those of which `write_checksums` took note."""
+    """Tell whether the files of a folder are those of which `write_checksums` took note."""
     try:
         return bool(json.loads((folder / SUMS).read_bytes()) == _sums(folder))
     except (OSError, ValueError):

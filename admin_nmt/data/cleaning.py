@@ -111,7 +111,7 @@ def clean(
     """
     held_out_keys = _held_out_keys(held_out, options.drop_held_out)
     key = Hasher.hash(
-        [dataset._fingerprint, _facts(options), sorted(held_out_keys), *([] if codes is None else [codes])]
+        [dataset._fingerprint, asdict(options), sorted(held_out_keys), *([] if codes is None else [codes])]
     )
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"cleaning-{key}"
     judge = partial(judge_pairs, options=options, held_out=held_out_keys, codes=codes)
@@ -120,12 +120,6 @@ def clean(
     write_unless_whole(kept, folder / "lock", lambda: _write_kept(kept, dataset, _verdicts(judged, options)))
     indices = MemoryMappedTable.from_file(str(kept))
     return Dataset(dataset.data, indices_table=indices, fingerprint=key), json.loads(indices.schema.metadata[b"counts"])
-
-
-def _facts(options: CleaningOptions) -> dict[str, Any]:
-    """The options, later ones where they are set: a cache that was made without them keeps its name."""
-    later = {"count": "words", "longest_word": None}
-    return {name: value for name, value in asdict(options).items() if name not in later or value != later[name]}
 
 
 def _write_kept(path: Path, dataset: Dataset, verdicts: np.ndarray[Any, Any]) -> None:

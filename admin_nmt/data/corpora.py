@@ -105,7 +105,7 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
 
 
 def _check_file(where: str, file: str | Path) -> None:
-    """Every process and every continuation of a run reads the file, so that a pipe will not do."""
+    """Refuse a file that is not there, or a pipe: every process and every continuation of a run reads it."""
     if is_pipe(file):
         raise ValueError(f"{where}: {file} is a pipe, which a run cannot read again; write it to a file first")
     if not Path(file).exists():

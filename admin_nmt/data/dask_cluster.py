@@ -69,26 +69,26 @@ class Cluster:
                     f"--cluster {self.address}: the scheduler has no workers; start some, dask worker {self.address}"
                 )
             time.sleep(0.1)
-        here = {name: version(name) for name in PACKAGES}
-        for worker, (missing, others) in self.client.run(_unlike, [os.getcwd(), *self.paths], here).items():
+        own = {name: version(name) for name in PACKAGES}
+        for worker, (missing, others) in self.client.run(_differences, [os.getcwd(), *self.paths], own).items():
             if missing:
                 raise ValueError(f"the worker {worker} does not see {missing[0]}; it must be a folder that both share")
             for name, other in others.items():
-                raise ValueError(f"the worker {worker} has {name} {other}, and this machine {here[name]}; install one")
+                raise ValueError(f"the worker {worker} has {name} {other}, and this machine {own[name]}; install one")
 
     def workers(self) -> int:
-        """How many threads of workers there are."""
+        """Number of threads of all workers."""
         return sum(self.client.nthreads().values())
 
     def run(self, job: Callable[[int], int], items: Sequence[int]) -> Iterator[int]:
-        """What `job` gives for each item, in the order in which they are done.
+        """Yield what `job` returns for each item, in the order in which they are done.
 
         Raises:
             OSError: several workers were killed over one item.
         """
         from distributed import as_completed
 
-        with self._given(lambda: job) as name:
+        with self._shared_function(lambda: job) as name:
             futures = self.client.map(_call, [name] * len(items), items, pure=False)
             try:
                 for future in as_completed(futures):
@@ -97,7 +97,7 @@ class Cluster:
                 self.client.cancel(futures)
 
     def in_order(self, load: Callable[[], Callable[[Lines], Sequence[str]]]) -> Callable[[Iterable[Lines]], Any]:
-        """What gives each chunk of lines with what is written for them, in order.
+        """Function that yields each chunk of lines with what is written for them, in order.
 
         Args:
             load: gives the function that translates a list of lines; it is pickled, and called once in each worker.
@@ -108,7 +108,7 @@ class Cluster:
         self, load: Callable[[], Callable[[Lines], Sequence[str]]], chunks: Iterable[Lines]
     ) -> Iterator[tuple[Lines, Sequence[str]]]:
         waiting = deque[tuple[Lines, Any]]()
-        with self._given(load) as name:
+        with self._shared_function(load) as name:
             try:
                 for chunk in chunks:
                     waiting.append((chunk, self.client.submit(_call, name, chunk, pure=False)))
@@ -122,8 +122,8 @@ class Cluster:
                 self.client.cancel([future for _, future in waiting])
 
     @contextmanager
-    def _given(self, load: Callable[[], Callable[[Any], Any]]) -> Iterator[str]:
-        """The name under which every worker, also one that comes later, has the function that `load` gives."""
+    def _shared_function(self, load: Callable[[], Callable[[Any], Any]]) -> Iterator[str]:
+        """Name under which every worker, also one that comes later, has the function that `load` gives."""
         import cloudpickle
 
         name = f"admin_nmt-{uuid4()}"
@@ -138,7 +138,7 @@ def _plugin(load: bytes, folder: str) -> Any:
     from distributed import WorkerPlugin
 
     class Work(WorkerPlugin):
-        """A function that is loaded where it is first called, in the folder that relative names belong to."""
+        """Function that is loaded where it is first called, in the folder that relative names belong to."""
 
         function: Any = None
 
@@ -175,8 +175,8 @@ def _result(future: Any) -> Any:
         ) from error
 
 
-def _unlike(paths: Sequence[str], packages: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Which of the paths a worker does not see, and which packages it has in other releases."""
-    there = {name: version(name) for name in packages}
+def _differences(paths: Sequence[str], packages: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Paths that a worker does not see, and packages that it has in other releases."""
+    found = {name: version(name) for name in packages}
     missing = [path for path in paths if not os.path.exists(path)]
-    return missing, {name: there[name] for name in packages if there[name] != packages[name]}
+    return missing, {name: found[name] for name in packages if found[name] != packages[name]}

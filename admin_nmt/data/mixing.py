@@ -14,7 +14,7 @@ TAG = re.compile(r"<[^\W_]+>")
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done to a training corpus, and how often an epoch takes it.
+    """Treatment of a training corpus, and how often an epoch takes it.
 
     Back-translated text is marked by a tag (Caswell et al. 2019, *Tagged Back-Translation*) and balanced by taking the
     original text `upsample` times.
@@ -49,7 +49,7 @@ class Corpus:
 
 
 def check_tag(tag: Any, where: str = "tag") -> None:
-    """A tag is letters and digits in angle brackets, which no piece of a vocabulary mixes, and none of its own tokens.
+    """Refuse a tag that is not letters and digits in angle brackets, which no piece of a vocabulary mixes.
 
     Raises:
         ValueError: naming `where` the tag comes from.

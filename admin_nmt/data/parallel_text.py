@@ -101,7 +101,7 @@ def _files(given: Files) -> list[str | Path]:
 
 
 def own_files(source: Files, target: Files | None) -> list[str | Path]:
-    """Those of the arguments of `load_parallel` that are files, also such as do not exist."""
+    """Files among the arguments of `load_parallel`, also such as do not exist."""
     sources = _files(source)
     if target is not None:
         return [*sources, *_files(target)]
@@ -110,7 +110,7 @@ def own_files(source: Files, target: Files | None) -> list[str | Path]:
 
 
 def _numbers(file: Any) -> list[str]:
-    """Those in a file's name, which number a shard."""
+    """Numbers in a file's name, which count shards."""
     return re.findall(r"\d+", Path(file).name)
 
 
@@ -173,7 +173,7 @@ def read_more_references(files: Iterable[str | Path], sentences: int) -> list[li
 def _from_files(
     reader: Callable[..., Iterator[tuple[str, str]]], *paths: str | Path, cache_dir: str | Path | None, **options: Any
 ) -> Dataset:
-    """A dataset of what `reader(*paths, **options)` yields, cached by the content of the files."""
+    """Dataset of the pairs that `reader(*paths, **options)` yields, cached by the content of the files."""
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -189,12 +189,12 @@ def _from_files(
 
 
 def is_pipe(path: str | Path) -> bool:
-    """Whether this can be read only once."""
+    """Tell whether this can be read only once."""
     return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
 
 
 def _from_pipes(write: Callable[[Path], None], paths: Sequence[str | Path], folder: Path) -> Dataset:
-    """A dataset of what pipes give, which is read once and cached by what was read."""
+    """Dataset of what pipes give, read once and cached by what was read."""
     if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise ValueError(f"{paths[0]}: is a pipe, which cannot give both sides; write one of them to a file")
     with tempfile.TemporaryDirectory(prefix=".pipe-", dir=folder) as name:

@@ -63,4 +63,4 @@ def write_phrasebook(folder: str | Path) -> dict[str, tuple[Path, Path]]:
 
 
 BUILTIN_CORPORA = {"phrasebook": write_phrasebook}
-"""What a recipe's `data.builtin` may name, each with the function that writes it to a folder."""
+"""Names for a recipe's `data.builtin`, each with the function that writes the corpus to a folder."""

@@ -94,7 +94,7 @@ def _rewrite(
 def count_words(
     dataset: Dataset, sides: Sequence[str], *, cache_dir: str | Path | None = None, num_proc: int | None = None
 ) -> Counter[str]:
-    """How often each word stands in columns of a dataset; words are what stands between spaces.
+    """Count each word in columns of a dataset; words are what stands between spaces.
 
     Counted a shard at a time and cached; only the counts are held in memory.
     """
@@ -111,13 +111,13 @@ def count_words(
 
 
 def count_in(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
-    """How often each word stands in these columns of a batch, as columns of `COUNTED`."""
+    """Count each word in these columns of a batch: columns of `COUNTED`."""
     lines = (line for side in sides for line in batch.column(side).to_pylist())
     counts = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
     return {"word": list(counts), "count": list(counts.values())}
 
 
 def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:
-    """Whether one in ten of the first source lines has a mark of subword-nmt: the text went through BPE already."""
+    """Tell whether text went through BPE already: one in ten of the first source lines has a mark of subword-nmt."""
     head = dataset[:lines]["source"]
     return sum(f"{CONTINUED} " in line for line in head) * 10 >= max(len(head), 1)

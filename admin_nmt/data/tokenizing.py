@@ -136,7 +136,7 @@ def encode_pairs(
 
 
 def digest_of(dataset: Dataset) -> str:
-    """Of the ids of a tokenised dataset in their order; of more pairs than [`DIGESTED`], of so many of them."""
+    """Digest of the ids of a tokenised dataset in their order; of more pairs than [`DIGESTED`], of so many of them."""
     rows = np.linspace(0, len(dataset) - 1, min(len(dataset), DIGESTED), dtype=np.int64)
     table = dataset.with_format("arrow", columns=["input_ids", "labels"])
     digest = blake2b(digest_size=16)
@@ -209,7 +209,7 @@ def batch_sampler(dataset: Dataset, max_tokens: int, *, seed: int) -> TokenBatch
 
 
 def survey(dataset: Dataset, max_tokens: int, *, seed: int) -> Survey:
-    """What an epoch of [`batch_sampler`] comes to."""
+    """Survey of an epoch of [`batch_sampler`]."""
     plan = batch_sampler(dataset, max_tokens, seed=seed)
     return plan.survey if isinstance(plan, WindowedBatchSampler) else Survey.of(*pair_lengths(dataset), plan.batches)
 
@@ -254,7 +254,7 @@ def refuse_long(positions: int | None, **datasets: Any) -> None:
 
 
 def _each(datasets: dict[str, Any]) -> Iterator[tuple[str, Dataset]]:
-    """Each dataset that is given and not known to be empty, also those of a dict, by the name of its argument."""
+    """Yield each dataset that is given and not known to be empty, also those of a dict, with its argument's name."""
     for name, given in datasets.items():
         for dataset in given.values() if isinstance(given, dict) else [given]:
             if dataset is not None and (not hasattr(dataset, "__len__") or len(dataset)):

@@ -45,7 +45,7 @@ class Buckets:
 
 @dataclass(frozen=True)
 class NgramDifference:
-    """How often two systems get an n-gram of the references right, and how often the references have it."""
+    """Number of times that two systems get an n-gram of the references right, and that the references have it."""
 
     ngram: str
     first: int
@@ -54,13 +54,13 @@ class NgramDifference:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Of the two systems."""
+        """Counts of the two systems."""
         return self.first, self.second
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Where one system is better than another: n-grams, and sentences (counted from 0) with the chrF of both."""
+    """Evidence for one system against another: n-grams, and sentences (counted from 0) with the chrF of both."""
 
     better: str
     worse: str
@@ -115,7 +115,7 @@ def compare(
     language: str = "de",
     progress: bool = False,
 ) -> Comparison:
-    """All analyses of this module.
+    """Compare systems by all analyses of this module.
 
     Words, n-grams and lengths are those of the first reference.
 
@@ -215,7 +215,7 @@ def bucket_labels(cutoffs: Sequence[int]) -> list[str]:
 
 
 def word_frequencies(lines: Iterable[str], words: Set[str], tokenize: Callable[[str], str]) -> Counter[str]:
-    """How often each of `words` is in `lines`, which may be a stream."""
+    """Count each of `words` in `lines`, which may be a stream."""
     frequencies: Counter[str] = Counter()
     for line in lines:
         frequencies.update(word for word in tokenize(line).split() if word in words)
@@ -281,7 +281,7 @@ def ngrams(line: str, order: int) -> Counter[str]:
 
 
 def ngram_counts(lines: Iterable[str], order: int) -> Counter[str]:
-    """How often tokenised lines have each n-gram."""
+    """Count the n-grams of tokenised lines."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(ngrams(line, order))
@@ -289,7 +289,7 @@ def ngram_counts(lines: Iterable[str], order: int) -> Counter[str]:
 
 
 def matches(hypotheses: Sequence[str], references: Sequence[str], order: int) -> Counter[str]:
-    """How often each n-gram of tokenised translations is right: it counts as often as its reference has it."""
+    """Count the right n-grams of tokenised translations: each as often as its reference has it."""
     counts: Counter[str] = Counter()
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         counts.update(ngrams(hypothesis, order) & ngrams(reference, order))

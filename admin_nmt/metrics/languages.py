@@ -61,12 +61,12 @@ def language_code(language: str) -> str:
 
 
 def has_spaces(language: str) -> bool:
-    """Whether its words stand between spaces."""
+    """Tell whether its words stand between spaces."""
     return language_code(language) not in WITHOUT_SPACES
 
 
 def has_words(language: str) -> bool:
-    """Whether sacreBLEU finds words in its text: without them a sentence is one word, and BLEU finds no 4-grams."""
+    """Tell whether sacreBLEU finds words in its text: else a sentence is one word, and BLEU finds no 4-grams."""
     return has_spaces(language) or language_code(language) in SPLIT
 
 
@@ -80,6 +80,6 @@ def language_name(code: str) -> str:
 
 
 def is_written_leftward(code: str) -> bool:
-    """Whether the lines of a language run from right to left."""
+    """Tell whether the lines of a language run from right to left."""
     language, *rest = re.split("[-_]", code)
     return "Arab" in rest or (language in LEFTWARD and "Latn" not in rest)

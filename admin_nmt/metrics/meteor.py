@@ -45,7 +45,7 @@ class Meteor:
         self.modules, self._keys = _modules(language_code(language))
 
     def counts(self, hypothesis: Words, references: Sequence[Words]) -> Counts:
-        """Of one sentence, against the reference with which it scores best: the first one of equals."""
+        """Counts of a sentence, against the reference with which it scores best: the first one of equals."""
         counts = ((*align(hypothesis, words, self._keys), len(hypothesis), len(words)) for words in references)
         return max(counts, key=self.score)
 
@@ -80,7 +80,7 @@ def corpus_meteor(
 
 
 class MeteorSignature(Signature):
-    """What METEOR depends on, as sacreBLEU writes it."""
+    """Signature of METEOR as sacreBLEU writes it: what the score depends on."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         super().__init__(args)

@@ -23,7 +23,7 @@ Runs = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Difference:
-    """A system's score against another's.
+    """Difference of a system's score from another's.
 
     Attributes:
         points: its score minus the other's.
@@ -53,7 +53,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tests:
-    """Each system against the baseline and against each.
+    """Differences of each system from the baseline and from each.
 
     Attributes:
         against: by metric, each system against the baseline.
@@ -83,7 +83,7 @@ def significance_metrics(language: str | None = None) -> dict[str, Metric]:
 
 
 def paired_bootstrap(systems: Systems, references: References, metric: Metric) -> tuple[dict[str, Difference], str]:
-    """Every system against the first one, by sacreBLEU's paired bootstrap of 1,000 samples (Koehn 2004).
+    """Test every system against the first one by sacreBLEU's paired bootstrap of 1,000 samples (Koehn 2004).
 
     The seed is sacreBLEU's: 12345, or what the environment variable SACREBLEU_SEED says. p is sacreBLEU's too: as it
     centres the absolute differences of the samples, it is about that of a one-sided test. It differs where sacreBLEU
@@ -107,7 +107,7 @@ def paired_bootstrap(systems: Systems, references: References, metric: Metric) -
 
 
 def smallest_p(first: Sequence[str], second: Sequence[str], columns: Sequence[Sequence[str]]) -> float:
-    """How often all the lines at which two systems differ favour one of them by chance alone; no test can tell more.
+    """Probability that all the lines at which two systems differ favour one of them by chance; no test can tell more.
 
     That is 2⁻ⁿ for n different lines, so fewer than five are never significant. The bootstrap does not know this: its
     samples of a single sentence are all equal, which it takes for certainty.
@@ -117,7 +117,7 @@ def smallest_p(first: Sequence[str], second: Sequence[str], columns: Sequence[Se
 
 
 def significance_matrix(systems: Systems, references: References, metric: Metric) -> dict[tuple[str, str], Difference]:
-    """Every system (row) against every system (column), as in table 3 of Liu et al. 2020, and against itself."""
+    """Test every system (row) against every system (column), as in table 3 of Liu et al. 2020, and against itself."""
     names = list(systems)
     matrix = {}
     for index, column in enumerate(names):
@@ -134,7 +134,7 @@ def significance_matrix(systems: Systems, references: References, metric: Metric
 def bootstrap_tests(
     systems: Mapping[str, Runs], references: References, baseline: str, language: str, progress: bool
 ) -> Tests:
-    """Of systems with one run each, by sacreBLEU's paired bootstrap."""
+    """Test systems with one run each, by sacreBLEU's paired bootstrap."""
     only, metrics = {name: runs[0] for name, runs in systems.items()}, significance_metrics(language)
     ordered = {baseline: only[baseline]} | only
     tests = {

@@ -62,7 +62,7 @@ class RunTests:
         self._p: dict[tuple[str, ...], Numbers] = {}
 
     def difference(self, system: str, baseline: str) -> dict[str, Difference]:
-        """A system against another, by metric: the difference of their means over the runs, and its p.
+        """Difference of a system from another, by metric: that of their means over the runs, and its p.
 
         p is how often approximate randomisation (`exchanged`) gives the two a difference as large as theirs, in either
         direction, both scored on the translations of all their runs together.
@@ -158,7 +158,7 @@ def exchanged(rng: np.random.Generator, trials: int, sentences: int, runs: int, 
 def run_tests(
     systems: Mapping[str, Runs], references: References, baseline: str, language: str, progress: bool
 ) -> Tests:
-    """Of systems of which one or more have several runs, by approximate randomisation over all of them."""
+    """Test systems of which one or more have several runs, by approximate randomisation over all of them."""
     tests = RunTests(systems, references, significance_metrics(language))
     pairs = {
         (row, column): tests.difference(row, column)

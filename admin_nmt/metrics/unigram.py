@@ -16,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def target_counts(dataset: Dataset, vocab_size: int) -> Counts:
-    """How often each token [vocab_size] occurs in the column `labels`, read from the mapped files in batches."""
+    """Count each token [vocab_size] in the column `labels`, read from the mapped files in batches."""
     counts = np.zeros(vocab_size, dtype=np.int64)
     for table in dataset.with_format("arrow", columns=["labels"]).iter(BATCH):
         for chunk in table["labels"].chunks:
@@ -39,7 +39,7 @@ def write_unigram(data: DatasetDict, vocab_size: int, folder: Path) -> None:
 
 
 def read_unigram(folder: Path) -> float | None:
-    """What `write_unigram` left, if it did."""
+    """Read what `write_unigram` left; None if it did not."""
     path = folder / FILE
     try:
         return float(json.loads(path.read_bytes())["valid_nll"]) if path.exists() else None

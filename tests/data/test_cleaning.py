@@ -47,9 +47,9 @@ def reference(pairs, options, held_out):
         lengths = len(source.split()), len(target.split())
         if not min(lengths):
             verdict = "empty side"
-        elif options.max_words and max(lengths) > options.max_words:
-            verdict = "over-long"
-        elif options.longest_word and max(map(len, f"{source} {target}".split())) > options.longest_word:
+        elif (options.max_words and max(lengths) > options.max_words) or (
+            options.longest_word and max(map(len, f"{source} {target}".split())) > options.longest_word
+        ):
             verdict = "over-long"
         elif options.max_ratio and max(lengths) > options.max_ratio * min(lengths) + options.ratio_slack:
             verdict = "length ratio"

@@ -15,7 +15,7 @@ pytest.importorskip("distributed", reason="needs Dask: pip install 'admin_nmt[cl
 from distributed import LocalCluster
 
 from admin_nmt.data import arrow_cache, dask_cluster
-from admin_nmt.data.arrow_cache import for_each, map_shards, working_elsewhere
+from admin_nmt.data.arrow_cache import for_each, jobs_run_by, map_shards
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.dask_cluster import Cluster
 from admin_nmt.decoding.synthesis import here, synthesize
@@ -58,7 +58,7 @@ def contents(folder):
 
 def test_shards_have_the_bytes_that_one_machine_writes(cluster, small_shards, tmp_path):
     assert doubled(tmp_path / "one")["n"][:] == list(range(0, 2000, 2))
-    with working_elsewhere(cluster.run):
+    with jobs_run_by(cluster.run):
         assert doubled(tmp_path / "two")["n"][:] == list(range(0, 2000, 2))
     assert len(contents(tmp_path / "one")) == 10
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -75,7 +75,7 @@ def test_an_error_of_a_job_is_the_error_of_the_step(cluster):
     def refuse(item):
         raise ValueError(f"train.en: line {item} is not valid UTF-8")
 
-    with working_elsewhere(cluster.run), pytest.raises(ValueError, match="line 7 is not valid UTF-8"):
+    with jobs_run_by(cluster.run), pytest.raises(ValueError, match="line 7 is not valid UTF-8"):
         for_each(refuse, [7], desc="reading")
 
 
@@ -128,7 +128,7 @@ def test_mistakes_are_told(address, tmp_path, monkeypatch):
         Cluster(str(tmp_path / "nothing")).__enter__()
     with pytest.raises(ValueError, match=r"the worker .* does not see .*absent; it must be a folder that both share"):
         Cluster(address, [tmp_path / "absent"]).__enter__()
-    monkeypatch.setattr(dask_cluster, "_unlike", lambda paths, packages: ([], {"pyarrow": "1.0"}))
+    monkeypatch.setattr(dask_cluster, "_differences", lambda paths, packages: ([], {"pyarrow": "1.0"}))
     with pytest.raises(ValueError, match=r"the worker .* has pyarrow 1.0, and this machine \d"):
         Cluster(address).__enter__()
     monkeypatch.setattr(dask_cluster, "PATIENCE", 0.3)
@@ -179,7 +179,7 @@ def test_the_work_of_a_killed_worker_is_done_by_another(workers_file, tmp_path, 
     with Cluster(str(workers_file), [tmp_path]) as cluster:
         while cluster.workers() < 2:
             time.sleep(0.1)
-        with working_elsewhere(cluster.run):
+        with jobs_run_by(cluster.run):
             doubled(tmp_path / "two", die_once, count=350_000)
         assert Path("died").exists()
         doubled(tmp_path / "one", count=350_000)

@@ -107,7 +107,7 @@ def _tags(tokenizer: PreTrainedTokenizerFast) -> list[str]:
 
 
 def _renumbered(tokenizer: PreTrainedTokenizerFast, pieces: list[str], tags: list[str]) -> PreTrainedTokenizerFast:
-    """The same tokenizer with other ids, in the order of `pieces`."""
+    """Tokenizer with other ids, in the order of `pieces`."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     backend = Tokenizer(BPE(vocab=vocabulary, merges=[tuple(merge) for merge in model["merges"]]))
@@ -131,7 +131,7 @@ def _as_fast(backend: Tokenizer, tags: Sequence[str], max_length: int) -> PreTra
 
 
 def pipeline(model: BPE) -> Tokenizer:
-    """A backend that does what all of this module do before and after BPE."""
+    """Backend with all that the tokenizers of this module do before and after BPE."""
     backend = Tokenizer(model)
     # The first word of a text shares its pieces with the same word elsewhere: every text gets one space in front, also
     # one that begins with a space (ByteLevel's own add_prefix_space would skip that one), and decoding takes one away.

@@ -126,7 +126,7 @@ class FairseqTokenizer(PreTrainedTokenizer):
         return {"symbols": self.symbols, **codes, **{name: self.init_kwargs[name] for name in ("moses", "lowercase")}}
 
     def of_words(self) -> Self:
-        """The same for text that is Moses' tokens already."""
+        """Tokenizer for text that is Moses' tokens already."""
         other = copy(self)
         other.words, other.init_kwargs = None, self.init_kwargs | {"moses": None}
         return other
@@ -157,7 +157,7 @@ class FairseqTokenizer(PreTrainedTokenizer):
         return self.words.detokenize(text) if self.words else text
 
     def _decode(self, token_ids: int | list[int], skip_special_tokens: bool = False, **kwargs: Any) -> str:
-        """As fairseq prints a translation: an unknown word stays visible as `<unk>`."""
+        """Text as fairseq prints a translation: an unknown word stays visible as `<unk>`."""
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
         if skip_special_tokens:
             ids = [index for index in ids if index == self.unk_token_id or index not in self.all_special_ids]

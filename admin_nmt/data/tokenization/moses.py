@@ -89,7 +89,7 @@ class FastTokenizer(MosesTokenizer):
 
 
 class DotSplitter(FastTokenizer):
-    """With tokenizer.perl's rule of 2018 for the last word, which sacremoses lacks."""
+    """Tokenizer with tokenizer.perl's rule of 2018 for the last word, which sacremoses lacks."""
 
     def handles_nonbreaking_prefixes(self, text: str) -> str:
         return re.sub(r"(?<=\S)\.$", " .", super().handles_nonbreaking_prefixes(text))

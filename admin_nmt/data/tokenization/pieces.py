@@ -1,4 +1,4 @@
-"""How the pieces of a vocabulary are spelt: a space tells where a word begins or, in fairseq's, where it ends."""
+"""Spelling of the pieces of a vocabulary: a space tells where a word begins or, in fairseq's, where it ends."""
 
 import json
 import unicodedata
@@ -77,7 +77,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def words_go_on(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
-    """Whether text without a space in front goes on with a word, after each id of the vocabulary."""
+    """Tell of each id of the vocabulary whether text without a space in front goes on with a word after it."""
     texts = piece_texts(tokenizer, range(len(tokenizer)))
     if isinstance(tokenizer, FairseqTokenizer):
         return [not text.endswith(" ") and text != "" for text in texts]

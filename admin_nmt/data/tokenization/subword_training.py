@@ -10,7 +10,7 @@ from .fairseq_tokenizer import SPECIAL
 
 FILLER = "madeupword{:04d}"  # fairseq's, for rows of the embedding that no piece has
 PADDING_FACTOR = 8
-NEEDS_SUBWORD_NMT = "tokenizer.kind: subword_nmt needs its package: pip install subword-nmt"
+NEEDS_SUBWORD_NMT = "tokenizer.kind: subword_nmt needs its package: pip install 'admin_nmt[subword_nmt]'"
 
 
 def learn_codes(words: Mapping[str, int], merges: int, path: Path) -> None:
@@ -34,7 +34,7 @@ def learn_codes(words: Mapping[str, int], merges: int, path: Path) -> None:
 
 
 def count_pieces(words: Mapping[str, int], codes: BpeCodes) -> Counter[str]:
-    """How often each piece stands in a text of these words."""
+    """Count the pieces of a text of these words."""
     pieces: Counter[str] = Counter()
     for word, times in words.items():
         for piece in codes.segment(word):
