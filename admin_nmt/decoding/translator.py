@@ -29,7 +29,7 @@ from .ctranslate2_backend import CTranslate2Model
 from .options import Engine, SearchOptions
 from .search.beam_search import ScoredIds
 from .search.constraints import ForbiddenTexts
-from .search.decoding_precision import set_precision
+from .search.decoding_precision import in_precision
 from .search.ensemble import Ensemble
 from .search.forced_decoding import attention_to_source
 from .search.generation import LongPrefixError, search_ids
@@ -188,9 +188,11 @@ class Translator:
             raise ValueError("attn_implementation: belongs to the backend 'torch'; leave it out")
         models = [_load(folder, backend, device, compute_type, attn_implementation) for folder in folders]
         dtype = dtype or ("float32" if options.sampling else None)
-        precision = set_precision(models, dtype) if backend == "torch" else None
+        precisions: list[str] = []
+        if backend == "torch":
+            models, precisions = map(list, zip(*(in_precision(model, dtype) for model in models), strict=True))
         translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, options)
-        translator.precision = precision or translator.precision
+        translator.precision = " and ".join(dict.fromkeys(precisions)) or translator.precision
         logger.info("%s translates in %s", folders[0], translator.precision)
         translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
         return translator

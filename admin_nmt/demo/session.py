@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from ..decoding.options import Engine, SearchOptions
-from ..decoding.search.attention_switch import SWITCHABLE_MODELS
+from ..decoding.search.module_copies import SWITCHABLE_MODELS
 from ..decoding.translator import Translation, Translator
 from ..decoding.usual_scores import UsualScores
 from ..hub.model_folder import local_folder

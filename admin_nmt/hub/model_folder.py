@@ -30,7 +30,6 @@ from ..system.errors import ForeignCodeError, refusing_code
 from ..system.messages import sentence
 from ..weights.averaging import indexed_files
 from .cards import FINAL, STANDARD
-from .stock_positions import use_quick_sinusoids
 
 # Of a repository on the Hub: the same weights for other frameworks, and what training leaves beside a model.
 NEVER_READ = ("*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "checkpoint-*/*", "optimizer.pt", "*.tfevents.*")
@@ -303,7 +302,6 @@ def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
     config = read_config(folder)
     generation_defaults(folder, config)
     check_weights(folder, config)
-    use_quick_sinusoids()
     with refusing_code(folder):
         model, info = AutoModelForSeq2SeqLM.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False, **kwargs

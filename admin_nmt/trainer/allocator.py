@@ -1,9 +1,30 @@
 """How the memory of a process that trains is allocated, by its device."""
 
+import ctypes
 import os
+import platform
 import sys
 
-from ..system.freed_memory import keep_freed_memory as keep_freed_memory
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
+LARGEST_INT = 2**31 - 1
+TOP_PAD_BYTES = 64 * 2**20
+
+
+def keep_freed_memory() -> bool:
+    """Makes glibc's malloc reuse freed blocks of any size for the rest of this process.
+
+    By default glibc gives every large block back to the system when it is freed, and the next tensor pays a page
+    fault for every 4 KiB that it writes. Training frees and allocates the same large tensors at every update.
+
+    Returns:
+        True if the allocator took the settings; False where it is not glibc's.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    settings = {M_MMAP_THRESHOLD: LARGEST_INT, M_TRIM_THRESHOLD: LARGEST_INT, M_TOP_PAD: TOP_PAD_BYTES}
+    taken = [mallopt(parameter, value) == 1 for parameter, value in settings.items()]
+    return all(taken)
 
 
 def let_segments_grow() -> None:

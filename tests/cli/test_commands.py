@@ -262,7 +262,6 @@ def test_scores_and_draws_do_not_depend_on_the_processor(model, files, monkeypat
         raise AssertionError("the precision was chosen by the processor")
 
     monkeypatch.setattr(decoding_precision, "products_dtype", chosen)
-    monkeypatch.setattr(decoding_precision, "keep_freed_memory", lambda: True)  # it would last for all tests
     invoke("score", model, *files)
     invoke("evaluate", model, *files, "--language", "de", "--num-beams", 1)
     invoke("translate", model, "--text", "A line.", "--sampling")

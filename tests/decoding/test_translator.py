@@ -40,7 +40,6 @@ def folder(tmp_path, tiny_model, tokenizer):
 
 
 def test_a_named_precision_wins_and_is_told(folder, monkeypatch, caplog):
-    monkeypatch.setattr(decoding_precision, "keep_freed_memory", lambda: True)
     monkeypatch.setattr(decoding_precision, "can_pack_products", lambda dtype: True)
     monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
     with caplog.at_level(logging.INFO, logger="admin_nmt"):

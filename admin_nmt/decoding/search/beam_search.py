@@ -8,7 +8,6 @@ that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +18,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...model.attention import softmax_over_keys
 from ...model.cache_name import CACHE
-from .attention_switch import with_attention
 from .constraints import force
 from .ensemble import Ensemble, combined, members
+from .module_copies import with_attention
 from .search_settings import SearchSettings
 
 SHARED_ROWS = "shared_rows"
@@ -270,10 +269,7 @@ def beam_search(
     Raises:
         ValueError: the model's probabilities are no numbers.
     """
-    search_with: Callable[[], None] = partial(_search, model, [Decoding(one, inputs) for one in members(model)], search)
-    for one in members(model):
-        search_with = partial(with_attention, SHARED_ROWS, one, search_with)
-    search_with()
+    _search(model, [Decoding(one, inputs) for one in members(model)], search)
     return search.outputs
 
 
@@ -286,7 +282,7 @@ class Decoding:
 
     def __init__(self, model: PreTrainedModel, inputs: dict[str, Tensor]) -> None:
         encoder: Any = model.get_encoder()
-        self.decoder: Any = model.get_decoder()
+        self.decoder: Any = with_attention(model.get_decoder(), SHARED_ROWS)
         self.output = output_layer(model)
         self.states: Tensor = encoder(**inputs).last_hidden_state
         self.cache = EncoderDecoderCache(Cache(layer_class_to_replicate=SharedRows), DynamicCache())

@@ -4,14 +4,11 @@ A rule of hardware and width, so that the same command finds the same translatio
 and logits are float32 in any case.
 """
 
-from collections.abc import Sequence
-
 import torch
 from transformers import PreTrainedModel
 
 from ...system.cpu_features import cpu_bfloat16_is_fast
-from ...system.freed_memory import keep_freed_memory
-from .packed_products import can_pack_products, pack_products
+from .packed_products import can_pack_products, with_packed_products
 
 NARROWEST = 256  # d_model from which products of bfloat16 pay
 NAMES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -35,26 +32,21 @@ def products_dtype(d_model: int) -> torch.dtype:
     return torch.bfloat16 if cpu_bfloat16_is_fast() and d_model >= NARROWEST else torch.float32
 
 
-def set_precision(models: Sequence[PreTrainedModel], dtype: str | torch.dtype | None) -> str:
-    """Have models translate in a precision; says in which.
+def in_precision(model: PreTrainedModel, dtype: str | torch.dtype | None) -> tuple[PreTrainedModel, str]:
+    """A model that translates in a precision, and which one that is.
 
-    On a CPU, float32 and bfloat16 are those of the products alone, and freed memory is kept by this process from then
-    on. On another device, in float16, and where oneDNN has no such product, a model is moved to the dtype as a whole.
+    On a CPU, float32 and bfloat16 are those of the products alone, which a copy over the same weights computes. On
+    another device, in float16, and where oneDNN has no such product, the model is moved to the dtype as a whole.
 
     Args:
         dtype: None chooses it by [`products_dtype`] for float32 weights on a CPU, else leaves the weights' own.
     """
-    said = []
-    for model in models:
-        wanted = None if dtype is None else named_dtype(dtype)
-        products = wanted or products_dtype(model.config.d_model)
-        is_plain = model.device.type == "cpu" and model.dtype == torch.float32
-        if is_plain and products != torch.float16 and can_pack_products(products):
-            keep_freed_memory()
-            pack_products(model, products)
-            said.append("float32" if products == torch.float32 else "float32 with products of bfloat16")
-        else:
-            if wanted is not None:
-                model.to(wanted)
-            said.append(str(model.dtype).removeprefix("torch."))
-    return " and ".join(dict.fromkeys(said))
+    wanted = None if dtype is None else named_dtype(dtype)
+    products = wanted or products_dtype(model.config.d_model)
+    is_plain = model.device.type == "cpu" and model.dtype == torch.float32
+    if is_plain and products != torch.float16 and can_pack_products(products):
+        name = "float32" if products == torch.float32 else "float32 with products of bfloat16"
+        return with_packed_products(model, products), name
+    if wanted is not None:
+        model.to(wanted)
+    return model, str(model.dtype).removeprefix("torch.")

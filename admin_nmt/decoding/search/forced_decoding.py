@@ -1,7 +1,6 @@
 """One pass over translations that are there already: what a model gives to their tokens."""
 
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ...data.batching import Seq2SeqCollator
 from ...model.attention import softmax_over_keys
 from ...model.loss import IGNORED
-from .attention_switch import SWITCHABLE_MODELS, with_attention
 from .batchwise import batchwise
 from .ensemble import Ensemble, members
+from .module_copies import is_switchable, with_attention
 
 RECORDED = "recorded"
 
@@ -47,18 +46,13 @@ def target_log_probs(model: PreTrainedModel, inputs: dict[str, Tensor], targets:
     return token_log_probs(model, inputs | decoder).masked_fill(labels == IGNORED, 0).sum(1)
 
 
-# The attention module whose weights are recorded, and what it records.
-_record: ContextVar[tuple[Any, list[Tensor]]] = ContextVar("recorded attention")
-
-
 def recorded_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """Attention under a mask that is added, [B, 1, 1 or T, S]; of one module, the mean of the heads is written down."""
+    """Attention under a mask that is added, [B, 1, 1 or T, S]; a module with a `record` adds the heads' mean to it."""
     weights = softmax_over_keys(torch.matmul(query * scaling, key.transpose(2, 3)) + attention_mask)
-    recorded, record = _record.get()
-    if module is recorded:
-        record.append(weights.float().mean(1))
+    if hasattr(module, "record"):
+        module.record.append(weights.float().mean(1))
     return torch.matmul(weights, value).transpose(1, 2), None
 
 
@@ -94,7 +88,7 @@ def attention_to_source(
         ValueError: the decoder has no such layer, or the model is of another type than the search's own.
     """
     for one in members(model):
-        if one.config.model_type not in SWITCHABLE_MODELS:
+        if not is_switchable(one):
             raise ValueError(f"alignment: does not work with the model type {one.config.model_type}; leave it out")
         layers = one.config.decoder_layers
         if not -layers <= layer < layers:
@@ -118,24 +112,19 @@ def attention_to_source(
 @torch.no_grad()
 def _recorded(model: PreTrainedModel, inputs: dict[str, Tensor], layer: int) -> Tensor:
     """The attention of a layer to the sources of a batch, [B, T, S]."""
-    decoder: Any = model.get_decoder()
+    decoder: Any = with_attention(model.get_decoder(), RECORDED)
     encoder: Any = model.get_encoder()
-    record: list[Tensor] = []
+    decoder.layers[layer].encoder_attn.record = []
     source_mask, targets = inputs["attention_mask"], inputs["decoder_input_ids"]
     states = encoder(input_ids=inputs["input_ids"], attention_mask=source_mask).last_hidden_state
     lowest = torch.finfo(states.dtype).min
     hidden = states.new_zeros(source_mask.shape).masked_fill(source_mask == 0, lowest)[:, None, None]
     future = states.new_full((targets.shape[1],) * 2, lowest).triu(1).expand(len(targets), 1, -1, -1)
-
-    def run() -> None:
-        _record.set((decoder.layers[layer].encoder_attn, record))
-        decoder(
-            input_ids=targets,
-            attention_mask=future,
-            encoder_hidden_states=states,
-            encoder_attention_mask=hidden,
-            use_cache=False,
-        )
-
-    with_attention(RECORDED, model, run)
-    return record[0]
+    decoder(
+        input_ids=targets,
+        attention_mask=future,
+        encoder_hidden_states=states,
+        encoder_attention_mask=hidden,
+        use_cache=False,
+    )
+    return decoder.layers[layer].encoder_attn.record[0]

@@ -12,17 +12,14 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList,
 
 from ...data.batching import Seq2SeqCollator
 from ..options import Sampling
-from .attention_switch import SWITCHABLE_MODELS
 from .batchwise import batchwise
 from .beam_search import Hypotheses, ScoredIds, beam_search, check_finite
 from .constraints import ForcedPrefixes, padded_prefixes
 from .ensemble import Ensemble, members
 from .forced_decoding import target_log_probs
+from .module_copies import is_switchable
 from .sampling import samples
 from .search_settings import end_tokens, generation_config, length_limits, search_settings, unknown_setting
-
-# `beam_search` runs these; another model, or a setting that it does not know, goes through `generate`.
-SHARED_ROW_MODELS = SWITCHABLE_MODELS
 
 
 def generate_ids(
@@ -127,7 +124,7 @@ def _search_batch(
     sampling: Sampling | None,
     draw: int,
 ) -> list[list[ScoredIds]]:
-    others = [one.config.model_type for one in members(model) if one.config.model_type not in SHARED_ROW_MODELS]
+    others = [one.config.model_type for one in members(model) if not is_switchable(one)]
     unknown = f"the model type {others[0]}" if others else unknown_setting(config)
     if unknown is None:
         settings = search_settings(config, model.config)

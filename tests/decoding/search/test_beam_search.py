@@ -44,7 +44,7 @@ def both_searches(model, sources, monkeypatch, **options) -> tuple[list[list[int
         patch.setattr(model, "generate", None)
         ours = generate_ids(model, sources, batch_tokens=60, **options)
     with monkeypatch.context() as patch:
-        patch.setattr(generation, "SHARED_ROW_MODELS", set())
+        patch.setattr(generation, "is_switchable", lambda model: False)
         return ours, generate_ids(model, sources, batch_tokens=60, **options)
 
 

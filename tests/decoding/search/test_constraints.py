@@ -31,7 +31,7 @@ def sources() -> list[list[int]]:
 def by_generate(monkeypatch, *args, **options):
     """What the search gives where only `generate` may be used."""
     with monkeypatch.context() as patch:
-        patch.setattr(generation, "SHARED_ROW_MODELS", set())
+        patch.setattr(generation, "is_switchable", lambda model: False)
         return search_ids(*args, **options)
 
 

@@ -52,9 +52,9 @@ def test_same_as_generate(tiny_model, sources, options, stock):
     assert all(len(rows) == count for rows in ours)
 
 
-@pytest.mark.parametrize("model_types", [generation.SHARED_ROW_MODELS, set()], ids=["own search", "generate"])
-def test_the_score_is_the_log_probability_over_the_length(tiny_model, sources, monkeypatch, model_types):
-    monkeypatch.setattr(generation, "SHARED_ROW_MODELS", model_types)
+@pytest.mark.parametrize("own_search", [True, False], ids=["own search", "generate"])
+def test_the_score_is_the_log_probability_over_the_length(tiny_model, sources, monkeypatch, own_search):
+    monkeypatch.setattr(generation, "is_switchable", lambda model: own_search)
     model = tiny_model(vocab_size=VOCABULARY)
     found = search_ids(model, sources, nbest=3, num_beams=3, length_penalty=0.7)
     for rows, source in zip(found, sources, strict=True):

@@ -1,0 +1,58 @@
+"""Copies of a model's modules over the same weights, in which some modules do something else.
+
+The model itself stays as it is, for whoever holds it: other threads that search with it, a trainer, the user.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+from transformers import PreTrainedModel
+
+M = TypeVar("M", bound=nn.Module)
+# They attend through transformers' attention interface, by masks of four dimensions if those are given.
+SWITCHABLE_MODELS = {"admin", "marian", "pegasus"}
+
+
+def copy_modules(module: M, changed: Callable[[nn.Module], nn.Module]) -> M:
+    """A module whose parameters, buffers and hooks are those of the original, as in replicas of `nn.DataParallel`.
+
+    Args:
+        changed: gets a copy of each module inside, and gives what stands in its place.
+    """
+    copies: dict[int, Any] = {}
+
+    def copied(original: nn.Module) -> nn.Module:
+        if id(original) not in copies:
+            one = copy.copy(original)
+            vars(one)["_modules"] = {name: child and copied(child) for name, child in original._modules.items()}
+            copies[id(original)] = changed(one)
+        return copies[id(original)]
+
+    return copied(module)  # type: ignore[return-value]
+
+
+def with_attention(module: M, function: str) -> M:
+    """A copy of a stack of layers that attends by a registered function."""
+    configs: dict[int, Any] = {}
+
+    def switched(one: Any) -> nn.Module:
+        if "config" in vars(one) and not isinstance(one, PreTrainedModel):  # whose own configuration is about masks
+            if id(one.config) not in configs:
+                configs[id(one.config)] = copy.copy(one.config)
+                configs[id(one.config)]._attn_implementation = function
+            one.config = configs[id(one.config)]
+        return one
+
+    return copy_modules(module, switched)
+
+
+def is_switchable(model: PreTrainedModel) -> bool:
+    """Whether the attention of a model's decoder can be another function.
+
+    It cannot where another library has put a `forward` of its own into a module, as accelerate's hooks do: that one
+    runs the original modules.
+    """
+    decoder: Any = model.get_decoder()
+    return model.config.model_type in SWITCHABLE_MODELS and not any("forward" in vars(one) for one in decoder.modules())
