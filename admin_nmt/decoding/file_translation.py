@@ -43,8 +43,7 @@ def translate_file(
     """Translate lines into a file, in chunks that are kept once they are written; see [`PartialFile`].
 
     Args:
-        in_order: gives each list of lines with what is written for them: [`one_after_the_other`], or
-            [`WorkerProcesses`].
+        in_order: gives each list of lines with what is written for them; see [`translating`].
         lines: source sentences, those that are finished already included.
         output: an open file; at the end it takes its final name.
         chunk_size: lines that are translated together.

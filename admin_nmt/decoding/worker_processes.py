@@ -4,19 +4,16 @@
 it. Here each takes a whole chunk, nobody waits, and nothing has to be launched.
 """
 
+import multiprocessing
+import os
 import signal
-import sys
-import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from queue import Queue
+from threading import Thread
+from typing import Any
 
 from ..system.errors import describe, user_errors
 
@@ -28,166 +25,95 @@ InOrder = Callable[[Iterable[Lines]], Parts]  # gives all chunks in their order
 AHEAD = 2  # chunks that each process may have been given before the first of them is asked for
 
 
-@contextmanager
-def translating(loads: Sequence[Load]) -> Iterator[Callable[[Iterable[Lines]], Parts]]:
-    """What gives chunks with their translations, in order: this process for one of `loads`, or [`WorkerProcesses`]."""
-    if len(loads) == 1:
-        yield one_after_the_other(loads[0]())
-    else:
-        with WorkerProcesses(loads) as processes:
-            yield processes
-
-
-def one_after_the_other(translate: Translate) -> Callable[[Iterable[Lines]], Parts]:
-    """What [`WorkerProcesses`] does, in this process."""
+def one_after_the_other(translate: Translate) -> InOrder:
+    """Chunks with their translations, by this process."""
     return lambda chunks: ((chunk, translate(chunk)) for chunk in chunks)
 
 
-class _Done(NamedTuple):
-    number: int
-    chunk: Lines
-    outcome: Sequence[str] | Exception
+@contextmanager
+def translating(loads: Sequence[Load]) -> Iterator[InOrder]:
+    """A function that gives chunks with their translations, in order, as soon as they are there.
 
-
-class WorkerProcesses:
-    """Processes that translate chunks of lines; a context manager, which ends them.
-
-    A chunk that fails raises when its turn comes: all chunks before it have been given then.
+    A chunk that fails raises when its turn comes.
 
     Args:
         loads: for each process, what loads its model and gives the function that translates a list of lines; they are
-            pickled, and called in the new processes.
+            pickled, and called in new processes. One alone is called in this process.
+
+    Raises:
+        ValueError: a process could not translate a chunk for a reason that the user can mend.
+        ChildProcessError: one was killed.
     """
-
-    def __init__(self, loads: Sequence[Load]) -> None:
-        self.loads = loads
-
-    def __enter__(self) -> Self:
-        context, self.ends = get_context("spawn"), []
-        with _ignoring_interrupts():  # which new processes inherit: this one ends them
-            for load in self.loads:
-                here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(there, load), daemon=True)
-                process.start()
-                there.close()  # so that the death of the process is the end of the pipe
-                self.ends.append((process, here))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for process, _ in self.ends:
-            process.terminate()
-        for process, _ in self.ends:
-            process.join()
-
-    def __call__(self, chunks: Iterable[Lines]) -> Parts:
-        """Each chunk with its translations, in order, as soon as they are there.
-
-        A thread for each process takes the chunks, so an iterator that waits for input holds nothing up that is done.
-
-        Raises:
-            ValueError: a process could not translate a chunk for a reason that the user can mend.
-            ChildProcessError: one was killed.
-            RuntimeError: a bug; the message holds the traceback of the process.
-        """
-        source, done = _Source(chunks), SimpleQueue[_Done | None]()
-        window = threading.Semaphore(AHEAD * len(self.ends))
-        for process, connection in self.ends:
-            threading.Thread(target=_feed, args=(process, connection, source, window, done), daemon=True).start()
-        waiting: dict[int, _Done] = {}
-        number, busy = 0, len(self.ends)
-        while busy or waiting:
-            if number not in waiting:
-                if (news := done.get()) is None:
-                    busy -= 1
-                else:
-                    waiting[news.number] = news
-                continue
-            _, chunk, outcome = waiting.pop(number)
-            if isinstance(outcome, Exception):
-                raise outcome
-            yield chunk, outcome
-            window.release()
-            number += 1
-
-
-class _Source:
-    """An iterator of chunks that threads share; an error of its own stands where a chunk would."""
-
-    def __init__(self, chunks: Iterable[Lines]) -> None:
-        self.chunks, self.lock, self.taken = iter(chunks), threading.Lock(), 0
-
-    def take(self) -> tuple[int, Lines | Exception] | None:
-        """The number of the next chunk, from 0, and the chunk; None at the end."""
-        with self.lock:
-            chunk: Lines | Exception
-            try:
-                chunk = next(self.chunks)
-            except StopIteration:
-                return None
-            except Exception as error:
-                chunk = error
-            self.taken += 1
-            return self.taken - 1, chunk
-
-
-def _feed(
-    process: BaseProcess,
-    connection: Connection,
-    source: _Source,
-    window: threading.Semaphore,
-    done: SimpleQueue[_Done | None],
-) -> None:
-    """Give a process one chunk after the other; a thread of the first process."""
-    while window.acquire() and (taken := source.take()):
-        number, chunk = taken
-        if isinstance(chunk, Exception):
-            done.put(_Done(number, [], chunk))
-        else:
-            done.put(_Done(number, chunk, _ask(process, connection, chunk)))
-    done.put(None)
-
-
-def _ask(process: BaseProcess, connection: Connection, chunk: Lines) -> Sequence[str] | Exception:
-    try:
-        connection.send(chunk)
-        return connection.recv()
-    except (EOFError, OSError):
-        process.join()
-        return ChildProcessError(
-            f"a process that translates was killed (exit code {process.exitcode}), perhaps for lack of memory; "
-            "give the same command again, with fewer processes"
-        )
-
-
-def _serve(connection: Connection, load: Load) -> None:
-    """Translate what comes, until the first process ends this one or has gone; a new process runs this."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that it releases what it holds
-    translate = _outcome(load)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        while True:
-            chunk = connection.recv()
-            connection.send(translate if isinstance(translate, Exception) else _outcome(partial(translate, chunk)))
-
-
-def _outcome(function: Callable[[], Any]) -> Any:
-    """What a function gives, or an error that can be sent to another process."""
-    try:
-        return function()
-    except user_errors() as error:
-        return ValueError(describe(error))
-    except Exception:
-        return RuntimeError(f"in a process that translates:\n{traceback.format_exc()}")
-
-
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    if len(loads) == 1:
+        yield one_after_the_other(loads[0]())
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
+    places = context.SimpleQueue()
+    for load in loads:
+        places.put(load)
+    pool = ProcessPoolExecutor(len(loads), context, _begin, (places,))
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        yield lambda chunks: _in_order(pool, chunks, AHEAD * len(loads))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        ours = set(multiprocessing.active_children()) - set(others)
+        for process in ours:  # nobody waits for what they still do
+            process.terminate()
+        for process in ours:
+            process.join()
+        raise
+    pool.shutdown()
+
+
+def _in_order(pool: ProcessPoolExecutor, chunks: Iterable[Lines], ahead: int) -> Parts:
+    """All chunks with their translations; a thread takes them, for the iterator may wait for somebody's input."""
+    queue: Queue[tuple[Lines, Future] | BaseException | None] = Queue(ahead)
+
+    def take() -> None:
+        end: BaseException | None = None
+        try:
+            for chunk in chunks:
+                queue.put((chunk, pool.submit(_translate, chunk)))
+        except BaseException as error:
+            end = error
+        queue.put(end)
+
+    Thread(target=take, daemon=True).start()
+    while (taken := queue.get()) is not None:
+        try:
+            if isinstance(taken, BaseException):
+                raise taken
+            translations = taken[1].result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                "a process that translates was killed, perhaps for lack of memory; give the same command again, with "
+                "fewer processes"
+            ) from error
+        yield taken[0], translations
+
+
+_load: Load
+_loaded: Translate | None = None  # of a process of the pool
+
+
+def _begin(places: Any) -> None:
+    """Runs first in each process of the pool: takes one of the places, and ends with the process that started it."""
+    global _load
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first ends these
+    _load = places.get()
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]
+    os._exit(1)
+
+
+def _translate(chunk: Lines) -> Sequence[str]:
+    global _loaded
+    try:
+        if _loaded is None:
+            _loaded = _load()
+        return _loaded(chunk)
+    except user_errors() as error:  # as a class that can be sent
+        raise ValueError(describe(error)) from None
