@@ -6,6 +6,7 @@ The new processes import this file, so nothing heavy is imported here.
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from functools import partial
@@ -52,6 +53,14 @@ def load(folder: Path):
 
 def load_nothing():
     raise FileNotFoundError(2, "No such file or directory", "weights")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def command_line():
+    """The new processes are those of the command line, which load nothing heavy before they must."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["admin-nmt"])
+        yield
 
 
 @pytest.fixture(scope="module")
