@@ -81,25 +81,25 @@ def write_report(comparison: Comparison, folder: Path, title: str, remarks: Sequ
 
 
 def warnings(comparison: Comparison) -> list[str]:
-    """What makes the tests weak, and which of several references or runs a part of the page shows."""
-    count, said = len(comparison.references), []
+    """Remarks on what makes the tests weak, and on which of several references or runs a part of the page shows."""
+    count, found = len(comparison.references), []
     if count < ENOUGH:
         few = f"The test set has only {count} sentence{'s' if count > 1 else ''}: below about {ENOUGH} the bootstrap's"
-        said.append(f"{few} intervals and p are too small to rely on.")
+        found.append(f"{few} intervals and p are too small to rely on.")
     if comparison.more_references:
-        said.append("Words, n-grams and lengths are counted in the first reference; the scores use all of them.")
+        found.append("Words, n-grams and lengths are counted in the first reference; the scores use all of them.")
     if has_runs(comparison):
-        said.append("N-grams and examples are of each system's first run; all other numbers are means over its runs.")
-    return said
+        found.append("N-grams and examples are of each system's first run; all other numbers are means over its runs.")
+    return found
 
 
 def has_runs(comparison: Comparison) -> bool:
-    """Whether a system was trained more than once."""
+    """True where a system was trained more than once."""
     return max(comparison.runs.values()) > 1
 
 
 def summary(comparison: Comparison) -> str:
-    """What is compared."""
+    """Number of systems and references, and the baseline."""
     count, references = len(comparison.systems), len(comparison.more_references) + 1
     text = f"{count} system{'s' if count > 1 else ''}, baseline: {comparison.baseline}."
     return text if references == 1 else f"{text} {references} references a sentence."
@@ -193,12 +193,12 @@ def other_scores(comparison: Comparison) -> list[Table]:
 
 
 def label(metric: str) -> str:
-    """What a score is called in a table."""
+    """Name of a score in a table."""
     return NAMES.get(metric, metric)
 
 
 def matrix_table(comparison: Comparison, metric: str) -> Table:
-    """Who is better than whom."""
+    """Marks of each system (row) against each (column)."""
     names = list(comparison.systems)
     matrix = comparison.matrices[metric]
     rows = [[row, *(matrix[row, column].mark for column in names)] for row in names]

@@ -65,7 +65,7 @@ def plot_scores(comparison: Comparison, path: Path) -> None:
 
 
 def plot_matrix(names: Sequence[str], matrix: Mapping[tuple[str, str], Difference], path: Path) -> None:
-    """Which system (row) is better than which (column): sign, colour and difference in points."""
+    """Mark, colour and difference in points of each system (row) against each (column)."""
     side = 0.8 * len(names)
     figure, axes = plt.subplots(figsize=(max(WIDTH, side + 2), 0.6 * len(names) + 1.6), layout="constrained")
     for x, column in enumerate(names):

@@ -16,29 +16,13 @@ from .grids import Grid, Run
 PATIENCE = 30.0  # seconds that interrupted runs get to stop
 
 
-class Progress:
-    """One line on stderr when a run starts and one when it ends.
-
-    Args:
-        total: how many runs there are.
-        outcome: what is to be said about a run that ended with results.
-    """
-
-    def __init__(self, total: int, outcome: Callable[[Run], str]) -> None:
-        self.total, self.ended, self.outcome = total, 0, outcome
-
-    def started(self, run: Run) -> None:
-        print(f"{run.name}: started, see {run.folder / 'train.log'}", file=sys.stderr, flush=True)
-
-    def end(self, run: Run, code: int) -> None:
-        self.ended += 1
-        failed = run.results() is None
-        told = f"failed (exit code {code}): {last_line(run)}" if failed else self.outcome(run)
-        print(f"[{self.ended}/{self.total}] {run.name}: {told}", file=sys.stderr, flush=True)
+def say(message: str) -> None:
+    """Print a line on stderr."""
+    print(message, file=sys.stderr, flush=True)
 
 
 def last_line(run: Run) -> str:
-    """Of the run's log: usually its error."""
+    """Last line of the run's log: usually its error."""
     lines = (run.folder / "train.log").read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "no output")
 
@@ -83,11 +67,10 @@ def stop(processes: list[subprocess.Popen]) -> None:
 
 
 def descendants(number: int) -> list[psutil.Process]:
-    """The processes that a process has started, and that these have, and so on."""
-    try:
+    """Processes that a process has started, and that these have, and so on."""
+    with suppress(psutil.NoSuchProcess):
         return psutil.Process(number).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
+    return []
 
 
 def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:
@@ -111,16 +94,19 @@ def run_all(pending: list[Run], jobs: int, launch: list[str], outcome: Callable[
         outcome: called when a run has ended with results, for a line about it.
     """
     threads = max(1, available_cores() // jobs)
-    waiting, progress = list(pending), Progress(len(pending), outcome)
+    waiting, ended = list(pending), 0
     running: dict[str, tuple[subprocess.Popen, Run]] = {}
     with interruptible(running):
         while waiting or running:
             while waiting and len(running) < jobs:
                 run = waiting.pop(0)
                 running[run.name] = start(run, launch, threads), run
-                progress.started(run)
+                say(f"{run.name}: started, see {run.folder / 'train.log'}")
             time.sleep(0.2)
             for name, (process, run) in list(running.items()):
                 if process.poll() is not None:
                     del running[name]
-                    progress.end(run, process.returncode)
+                    ended += 1
+                    failed = run.results() is None
+                    end = f"failed (exit code {process.returncode}): {last_line(run)}" if failed else outcome(run)
+                    say(f"[{ended}/{len(pending)}] {run.name}: {end}")

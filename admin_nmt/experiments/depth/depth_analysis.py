@@ -1,4 +1,4 @@
-"""Why depth makes training hard: how much each sublayer depends on its residual branch, and what follows from that.
+"""Analysis of why depth makes training hard: how much each sublayer depends on its residual branch, and the effect.
 
 Source: Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, sections 4.1 and 4.2. The output of
 sublayer i is x̂_i = Σ_{j≤i} β_ij â_j, where â_j is the output of sublayer j's function scaled to variance 1, â_0 the
@@ -80,7 +80,7 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
 
 
 def _skip(block: Residual, x: Tensor, layer_input: Tensor) -> Tensor:
-    """What a block adds its sublayer's output to."""
+    """The summand of a block beside its sublayer's output."""
     if isinstance(block, ScaledPostNorm):
         return block.omega.double().square().mean().sqrt() * x
     return layer_input + x if isinstance(block, BottomToTop) else x

@@ -47,7 +47,7 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 
 @dataclass
 class DepthStudy:
-    """What is analysed.
+    """Models to analyse, and the size of the steps.
 
     Args:
         variants: which; `admin` profiles ω, as the paper does, `admin:RULE` takes it from that rule.
@@ -91,7 +91,7 @@ class DepthStudy:
 
     @property
     def stages(self) -> dict[int, str]:
-        """When gradients are measured, by the number of updates."""
+        """Names of the moments at which gradients are measured, by the number of updates."""
         return {0: "at initialisation"} | ({self.updates: f"after {self.updates} updates"} if self.updates else {})
 
 
@@ -138,7 +138,7 @@ def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> d
 
 
 def is_chain(variant: str) -> bool:
-    """Whether a sublayer reads the one before alone, so that Σ β²ᵢᵢ says how much a small step moves the output."""
+    """True where a sublayer reads the one before alone: Σ β²ᵢᵢ then says how much a small step moves the output."""
     return not variant.startswith(("dlcl_", "transparent_", "b2t"))
 
 
@@ -219,7 +219,7 @@ def table(args: DepthStudy, rows: list[Row]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """The same with five significant digits, for a file of readable size."""
+    """A value with five significant digits, for a file of readable size."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):

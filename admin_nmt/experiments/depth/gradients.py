@@ -117,7 +117,7 @@ def _norm(weights: list[Tensor]) -> float:
 
 @torch.no_grad()
 def skip_path(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, float]:
-    """What eq. 5 leaves of ‖∂E/∂x_0‖ / ‖∂E/∂x_L‖ in a chain if no gradient went through the branches.
+    """Share that eq. 5 leaves of ‖∂E/∂x_0‖ / ‖∂E/∂x_L‖ in a chain if no gradient went through the branches.
 
     The product of ω_i / σ(y_i) over the LayerNorms after a sum y_i = ω_i x_{i−1} + f_i, σ that of a token's features;
     1 where there are none. With branches of the variance of their input it is (1/√2)^n (Xiong et al. 2020).

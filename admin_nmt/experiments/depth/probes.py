@@ -1,4 +1,4 @@
-"""What each layer's states hold: linear probes that read tokens from the frozen states of a model.
+"""Linear probes of what each layer's states hold: they read tokens from the frozen states of a model.
 
 At every layer, from the input of the first to the output of the stack, a linear classifier guesses the token at a
 position, the one before and the one after: source tokens in the encoder, the tokens that it reads in the decoder, whose
@@ -81,7 +81,7 @@ def layer_states(model: AdminForConditionalGeneration, batch: Mapping[str, Tenso
 
 
 def neighbours(ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Of each token of `ids` [B, L] under `mask` the tokens that probes are asked about, [tokens]; −1 for none."""
+    """For each token of `ids` [B, L] under `mask`, the tokens that probes are asked about, [tokens]; −1 for none."""
     found = {}
     ids = ids.masked_fill(~mask, -1)
     for target, distance in TARGETS.items():
@@ -93,7 +93,7 @@ def neighbours(ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
 
 
 def tokens_of(model: AdminForConditionalGeneration, batch: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """What [`neighbours`] finds in the source, and in what the decoder reads; its token after is the label."""
+    """Results of [`neighbours`] in the source, and in what the decoder reads; its token after is the label."""
     masks, read = token_masks(batch), model.prepare_decoder_input_ids_from_labels(batch["labels"])
     decoder = neighbours(read, masks["decoder"]) | {"token after": batch["labels"][masks["decoder"]]}
     return {"encoder": neighbours(batch["input_ids"], masks["encoder"]), "decoder": decoder}

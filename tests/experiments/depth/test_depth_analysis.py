@@ -5,10 +5,9 @@ import json
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
-from typer.testing import CliRunner
+from toy import invoke
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.cli.app import app
 from admin_nmt.experiments.depth import depth_report
 from admin_nmt.experiments.depth.depth_analysis import (
     branch_deviations,
@@ -55,28 +54,15 @@ def test_a_post_norm_chain(new_model, batch, variant):
                 assert float(beta[name][i - 1, j] ** 2) == pytest.approx(expected, rel=1e-9)
 
 
-def test_pre_norm(new_model, batch):
-    """β_ij² = Var[f_j] / Σ_{k≤i} Var[f_k], the embedding among them."""
-    model = new_model(variant="pre_ln")
-    deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
-    for name in STACKS:
-        variances = torch.tensor(deviations[name], dtype=torch.float64).square()
-        expected = torch.stack([row / row.sum() for row in variances.expand(len(variances), -1).tril()])[1:]
-        torch.testing.assert_close(beta[name].square(), expected)
-
-
-@pytest.mark.parametrize("variant", ["t_fixup", "rezero"])
-def test_without_layernorm(tiny_model, batch, variant):
-    """As with pre-LN the variances of the branches add up, those of ReZero after α."""
+@pytest.mark.parametrize("variant", ["pre_ln", "t_fixup", "rezero"])
+def test_without_layernorm_after_a_sum(tiny_model, batch, variant):
+    """β_ij² = Var[f_j] / Σ_{k≤i} Var[f_k], the embedding among them; the branches of ReZero are those after α."""
     model = tiny_model(variant=variant)
     deviations, beta = branch_deviations(model, batch), dependencies(model, batch)
     for name in STACKS:
         variances = torch.tensor(deviations[name], dtype=torch.float64).square()
         expected = torch.stack([row / row.sum() for row in variances.expand(len(variances), -1).tril()])[1:]
         torch.testing.assert_close(beta[name].square(), expected)
-    if variant == "rezero":
-        model.model.encoder.layers[1].common.alpha.data.mul_(2)
-        assert branch_deviations(model, batch)["encoder"][3] == pytest.approx(2 * deviations["encoder"][3])
 
 
 def test_b2t_adds_the_input_of_the_layer_once_more(new_model, batch):
@@ -165,9 +151,7 @@ def test_growth_with_depth(new_model, batch):
 def test_the_command_writes_what_it_promises(tmp_path):
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --seed 1"
     variants = " ".join(f"--variant {name}" for name in ("post_ln", "pre_ln", "b2t", "rezero", *ADMINS))
-    options = f"analyse depth --output {tmp_path} {variants} {sizes}"
-    result = CliRunner().invoke(app, [*options.split(), "--part", "steps"], catch_exceptions=False)
-    assert result.exit_code == 0
+    result = invoke(*f"analyse depth --output {tmp_path} {variants} {sizes} --part steps".split())
     assert {file.name for file in tmp_path.iterdir()} == {"growth.png", "dependencies.png", "results.json", "table.md"}
     assert (tmp_path / "table.md").read_text() == result.stdout
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
@@ -180,22 +164,15 @@ def test_the_command_writes_what_it_promises(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variant", "message"),
-    [("nonsense", "nonsense"), ("admin:nonsense", "nonsense"), ("pre_ln:n", "only admin takes a rule for ω")],
+    ("changed", "named"),
+    [
+        ({"variants": ["admin", "nonsense"]}, "nonsense"),
+        ({"variants": ["admin:nonsense"]}, "nonsense"),
+        ({"variants": ["pre_ln:n"]}, "pre_ln:n"),
+        ({"depths": [6, 6]}, "--depth"),
+    ],
 )
-def test_what_is_no_variant_is_refused_before_anything_is_computed(monkeypatch, tmp_path, variant, message):
+def test_wrong_settings_are_refused_before_anything_is_computed(monkeypatch, tmp_path, changed, named):
     monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
-    with pytest.raises((ValueError, StrictDataclassClassValidationError), match=message):
-        depth_report.write_depth_report(depth_report.DepthStudy(variants=["admin", variant]), tmp_path / "out")
-
-
-def test_one_depth_is_refused_before_anything_is_computed(monkeypatch, tmp_path):
-    monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
-    with pytest.raises(ValueError, match="--depth: give at least two"):
-        depth_report.write_depth_report(depth_report.DepthStudy(depths=[6, 6]), tmp_path / "out")
-
-
-def test_depths_are_taken_in_order():
-    """Pictures join them, and the table has the smallest and the largest."""
-    study = depth_report.DepthStudy(depths=[36, 6, 12, 6])
-    assert (study.depths, study.gradient_depths) == ([6, 12, 36], [6, 18, 36])
+    with pytest.raises((ValueError, StrictDataclassClassValidationError), match=named):
+        depth_report.write_depth_report(depth_report.DepthStudy(**changed), tmp_path / "out")

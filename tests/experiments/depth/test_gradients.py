@@ -5,11 +5,9 @@ import math
 
 import pytest
 import torch
-from toy import SHIFT
-from typer.testing import CliRunner
+from toy import SHIFT, invoke
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.cli.app import app
 from admin_nmt.experiments.depth import gradients
 from admin_nmt.experiments.depth.depth_report import ratio_text
 from admin_nmt.experiments.depth.gradients import gradient_norms, skip_path
@@ -132,9 +130,8 @@ def test_measuring_leaves_nothing_behind(tiny_model, batch):
 def test_the_command_measures_before_and_after_training(monkeypatch, tmp_path):
     monkeypatch.setattr(gradients, "PAIRS", 1000)
     sizes = "--depth 1 --depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --sentences 4"
-    options = f"analyse depth --part gradients --output {tmp_path} --variant post_ln --variant admin:n {sizes}"
-    result = CliRunner().invoke(app, [*options.split(), "--seed", str(1 + SHIFT), "--updates", "2"])
-    assert result.exit_code == 0, result.output
+    options = f"--output {tmp_path} --variant post_ln --variant admin:n {sizes} --seed {1 + SHIFT} --updates 2"
+    result = invoke(*f"analyse depth --part gradients {options}".split())
     files = {"gradients.json", "gradients-states.png", "gradients-matrices.png", "table.md"}
     assert {file.name for file in tmp_path.iterdir()} == files
     assert (tmp_path / "table.md").read_text() == result.stdout

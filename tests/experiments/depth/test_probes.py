@@ -5,12 +5,8 @@ import json
 import pytest
 import torch
 from datasets import Dataset
-from toy import SHIFT, text_pairs, toy_tokenizer
-from typer.testing import CliRunner
+from toy import SHIFT, invoke, text_pairs
 
-from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.experiments.depth.probes import (
     SHRINKAGE,
     accuracies,
@@ -85,31 +81,19 @@ def test_a_probe_finds_the_token_and_no_token_that_is_not_there(tiny_model):
     assert found["encoder"]["token before"]["tokens"] == 60 * 7
 
 
-def test_the_command_probes_a_folder_and_a_new_model(tmp_path, tiny_config):
-    tokenizer = toy_tokenizer()
-    model = AdminForConditionalGeneration(tiny_config(vocab_size=len(tokenizer)))
-    folder = tmp_path / "run" / "final"
-    model.save_pretrained(folder)
-    save_tokenizers(folder, tokenizer)
+def test_the_command_probes_a_folder_and_a_new_model(tmp_path, model_folder, tokenizer):
     pairs = text_pairs(tokenizer, 30, seed=SHIFT)
     for side in ("source", "target"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in pairs[side]))
-    options = f"analyse probe {folder} --source {tmp_path}/source --target {tmp_path}/target --output {tmp_path}/out"
-    result = CliRunner().invoke(app, options.split())
-    assert result.exit_code == 0, result.output
+    texts = f"--source {tmp_path}/source --target {tmp_path}/target"
+    result = invoke(*f"analyse probe {model_folder} {texts} --output {tmp_path}/out".split())
     assert (tmp_path / "out" / "table.md").read_text() == result.stdout
     (facts,) = json.loads((tmp_path / "out" / "probes.json").read_text())["models"].values()
-    assert facts["model"] == "admin 3-2" and facts["trained"] != facts["new"]
-    assert len(facts["new"]["encoder"]["this token"]["layers"]) == 4
+    assert facts["model"].startswith("admin") and facts["trained"] != facts["new"]
     assert (tmp_path / "out" / "probes.png").exists()
 
 
-def test_sentences_that_are_too_long_for_the_model_are_not_enough(tmp_path, tiny_config):
-    tokenizer = toy_tokenizer()
-    AdminForConditionalGeneration(tiny_config(vocab_size=len(tokenizer), max_position_embeddings=4)).save_pretrained(
-        tmp_path
-    )
-    save_tokenizers(tmp_path, tokenizer)
-    long = Dataset.from_dict({"source": ["word " * 9] * 6, "target": ["word " * 9] * 6})
-    with pytest.raises(ValueError, match="its 4 positions hold 0 of the sentences; probes need at least 5"):
-        probe_models([tmp_path], long, 6)
+def test_sentences_that_are_too_long_for_the_model_are_not_enough(model_folder):
+    long = Dataset.from_dict({"source": ["word " * 999] * 6, "target": ["word " * 999] * 6})
+    with pytest.raises(ValueError, match="positions"):
+        probe_models([model_folder], long, 6)
