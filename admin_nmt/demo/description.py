@@ -1,4 +1,4 @@
-"""What the page and the Space say of a model before it translates, read from its folder without loading it."""
+"""Description of a model for the page and the Space, read from its folder without loading the weights."""
 
 from dataclasses import dataclass
 from pathlib import Path

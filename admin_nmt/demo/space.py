@@ -89,7 +89,7 @@ def write_space(folder: Path, model: Path, repo: str) -> None:
 
 
 def requirements() -> list[str]:
-    """What the package needs, and CTranslate2; Gradio comes with the Space."""
+    """List what the package needs, and CTranslate2; Gradio comes with the Space."""
     found = []
     for line in requires("admin_nmt") or []:
         requirement, _, marker = line.partition(";")

@@ -281,7 +281,7 @@ def space_card(title: str, model: str, license: str | None, version: str, sdk_ve
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card of this package says to the page and to the commands.
+    """Facts that a card of this package states, which the page and the commands read.
 
     Args:
         languages: codes of source and target.
@@ -329,7 +329,7 @@ def _repo_name(output_dir: str) -> str:
 
 
 def _is_joint(recipe: RequiredFacts) -> bool:
-    """Whether one tokenizer serves both languages of a model that does not share its embeddings.
+    """Tell whether one tokenizer serves both languages of a model that does not share its embeddings.
 
     Of tokenizers that were not trained here the recipe tells it only if its author did; they count as two.
     """

@@ -1,5 +1,6 @@
 """Push the folder of a model, or of a Space, to the Hub: one commit, or none."""
 
+import logging
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
@@ -8,14 +9,24 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
-# A pickle of the run's arguments, which names paths of the machine and which no model needs.
-NEVER_PUSHED = ("training_args.bin",)
+from ..data.tokenization.byte_bpe import TARGET_FOLDER
+
+TOKENIZER = (
+    "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "dict.txt",
+    "bpe_codes.txt", "*.spm", "*.model", "*.py",
+)  # fmt: skip
+# All that a model's folder holds; whatever else lies there, such as keys, dumps and backups, stays where it is.
+PUSHED = (
+    "README.md", "LICENSE*", "*.png", "config.json", "generation_config.json", "export.json", "validation_scores.json",
+    "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", *TOKENIZER,
+)  # fmt: skip
 # What a loader would take for a part of the new model if an earlier one left it; of a Space, the package it brought.
 REPLACED = {
     "model": ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*", "validation_scores.json"),
     "space": ("admin_nmt/*",),
 }
 
+logger = logging.getLogger(__name__)
 HINTS = {
     401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
     403: "use a token that may write there",
@@ -43,7 +54,7 @@ def push_folder(
     files stay, also those in other folders.
 
     Args:
-        folder: what to push, without hidden files and `training_args.bin`.
+        folder: the model; files in it that are no part of a model are not pushed, and a warning names them.
         repo_type: "space" for a folder with the app of a Gradio Space.
         private: whether a new repository is private; True refuses one that is public already.
         revision: the branch, created from `main` if it is missing; default `main`.
@@ -55,7 +66,7 @@ def push_folder(
         ValueError: the folder holds no file, or a link to one elsewhere, which nobody meant to publish.
         HubError: the Hub refused, failed or could not be reached; the repository keeps its last complete revision.
     """
-    files = model_files(Path(folder))
+    files = files_to_push(Path(folder), repo_type)
     try:
         api = HfApi()
         sdk = "gradio" if repo_type == "space" else None
@@ -98,22 +109,31 @@ def check_repository(repo_id: str) -> None:
         raise ValueError(f"{repo_id!r}: has no user; give user/name, as the Hub has it")
 
 
-def model_files(folder: Path) -> dict[str, Path]:
-    """The files to push by their path in the repository."""
+def files_to_push(folder: Path, repo_type: str) -> dict[str, Path]:
+    """The files of a model or a Space by their path in the repository; a warning names what is neither.
+
+    Raises:
+        ValueError: there are none, or one is a link that leads out of the folder.
+    """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {
-        name: path
-        for name, path in paths.items()
-        if path.name not in NEVER_PUSHED and not any(part.startswith(".") for part in Path(name).parts)
-    }
+    files = {name: path for name, path in paths.items() if repo_type == "space" or is_part_of_model(name)}
     if not files:
         raise ValueError(f"{folder}: holds no file to push; give the folder of a saved model")
+    if left := [name for name in paths if name not in files]:
+        logger.warning("%s: not pushed, as they are no part of a model: %s", folder, ", ".join(left))
     inside = folder.resolve()
     blobs = inside.parents[1] / "blobs" if inside.parent.name == "snapshots" else inside  # the Hub's own cache links
     for path in files.values():
         if not {inside, blobs} & set(path.resolve().parents):
             raise ValueError(f"{path}: is a link that leads out of {folder}; put the file itself there, or remove it")
     return files
+
+
+def is_part_of_model(path: str) -> bool:
+    """Tell whether a file, by its path in the folder, belongs to a model or to its tokenizers."""
+    folder, _, name = path.rpartition("/")
+    patterns = {"": PUSHED, TARGET_FOLDER: TOKENIZER}.get(folder, ())
+    return not name.startswith(".") and any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> bool:
@@ -123,7 +143,7 @@ def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> boo
 
 
 def reason(error: BaseException) -> str:
-    """One sentence on what went wrong and what to do."""
+    """Describe in one sentence what went wrong and what to do."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
