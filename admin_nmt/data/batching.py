@@ -22,16 +22,13 @@ WINDOW = 1 << 22  # pairs that are sorted together where a corpus is too large t
 BLOCK = 1 << 16
 
 
-def batch_by_size(
-    order: npt.ArrayLike, num_tokens: npt.ArrayLike, max_tokens: int, multiple: int = 1
-) -> list[IntArray]:
+def batch_by_size(order: npt.ArrayLike, num_tokens: npt.ArrayLike, max_tokens: int) -> list[IntArray]:
     """Cuts an order of sentences greedily into batches that cost at most `max_tokens`; fairseq's `batch_by_size`.
 
     Args:
         order: sentence indices in the order in which batches are filled.
         num_tokens: length of every sentence, indexed by the values of `order`; for a pair max(source, target).
         max_tokens: budget of a batch: its number of sentences times its longest length.
-        multiple: a batch of more sentences than this is cut down to a multiple of it (except the last one).
 
     Returns:
         The batches, as views of `order`.
@@ -49,8 +46,6 @@ def batch_by_size(
         window = lengths[start : start + max_tokens // int(lengths[start])]
         costs = np.maximum.accumulate(window) * sizes[: len(window)]
         size = int(costs.searchsorted(max_tokens, side="right"))
-        if start + size < len(order):
-            size = max(size - size % multiple, size % multiple)
         batches.append(order[start : start + size])
         start += size
     return batches
@@ -128,7 +123,6 @@ class TokenBatchSampler:
         target_lengths: target tokens of every pair.
         max_tokens: budget of a batch: its number of pairs times its longest source or target.
         seed: of the shuffle.
-        multiple: preferred divisor of the number of pairs in a batch.
 
     Raises:
         ValueError: the lengths disagree in number, or a pair is empty or alone exceeds the budget.
@@ -141,13 +135,12 @@ class TokenBatchSampler:
         max_tokens: int,
         *,
         seed: int,
-        multiple: int = 1,
     ) -> None:
         source, target = np.asarray(source_lengths), np.asarray(target_lengths)
         if source.shape != target.shape:
             raise ValueError(f"{len(source)} source lengths but {len(target)} target lengths; give one of each a pair")
         order = serpentine_order(source, target)
-        self.batches = batch_by_size(order, np.maximum(source, target), max_tokens, multiple)
+        self.batches = batch_by_size(order, np.maximum(source, target), max_tokens)
         self.seed = seed
         self.epoch = 0
 
@@ -219,7 +212,6 @@ class WindowedBatchSampler:
         read: gives the lengths of the pairs from one to before another, in any order of calls.
         max_tokens: budget of a batch: its number of pairs times its longest source or target.
         seed: of the choice of the windows and of the shuffles.
-        multiple: preferred divisor of the number of pairs in a batch.
         window: pairs that are sorted together, about.
         block: neighbouring pairs that stay in one window.
 
@@ -237,11 +229,10 @@ class WindowedBatchSampler:
         max_tokens: int,
         *,
         seed: int,
-        multiple: int = 1,
         window: int = WINDOW,
         block: int = BLOCK,
     ) -> None:
-        self.pairs, self.read, self.max_tokens, self.multiple, self.block = pairs, read, max_tokens, multiple, block
+        self.pairs, self.read, self.max_tokens, self.block = pairs, read, max_tokens, block
         self.seed = seed
         self.epoch = 0
         blocks = np.random.default_rng(seed).permutation(-(-pairs // block))
@@ -256,7 +247,7 @@ class WindowedBatchSampler:
         longest = np.maximum(source, target)
         check_lengths(index, longest, self.max_tokens)
         order = serpentine_order(source, target)
-        return index, source, target, batch_by_size(order, longest, self.max_tokens, self.multiple)
+        return index, source, target, batch_by_size(order, longest, self.max_tokens)
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the order of the batches that the next iteration gives."""

@@ -23,7 +23,7 @@ from .scores import (
     reference_rows,
     untested_scores,
 )
-from .significance import Difference, Runs, Systems, bootstrap_tests, steps
+from .significance import Runs, Systems, Tests, bootstrap_tests, significance_metrics, steps
 from .training_runs import run_tests
 
 ORDER = 4  # of the longest n-grams, as in BLEU
@@ -69,7 +69,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tests):
     """Everything that is said about systems that translated one test set.
 
     Attributes:
@@ -80,10 +80,6 @@ class Comparison:
         sources: what was translated, where it is known.
         baseline: the system that the others are set against.
         scores: those of each system that are not tested, as `admin_nmt.metrics.scores` names them, means over its runs.
-        against: by metric, each system against the baseline.
-        matrices: by metric, each system (row) against each (column).
-        signatures: of these tests, by metric.
-        run_scores: by metric and system, the score of each training run.
         accuracy: F1 of the words of each training frequency, mean over the runs, where there was a training text.
         lengths: BLEU of the sentences of each length, mean over the runs.
         contrasts: the baseline and every other system, both ways.
@@ -96,10 +92,6 @@ class Comparison:
     sources: list[str] | None
     baseline: str
     scores: dict[str, Scores]
-    against: dict[str, dict[str, Difference]]
-    matrices: dict[str, dict[tuple[str, str], Difference]]
-    signatures: dict[str, str]
-    run_scores: dict[str, dict[str, list[float]]]
     accuracy: Buckets | None
     lengths: Buckets
     contrasts: list[Contrast]
@@ -130,13 +122,14 @@ def compare(
 
     Raises:
         ValueError: a run has more or fewer lines than there are references, or none, or `baseline` is no system.
-        ImportError: BLEU's tokeniser for `language` is not installed.
+        ImportError: BLEU's tokeniser for `language`, or METEOR's stemmers, are not installed.
     """
     baseline = baseline or next(iter(systems))
     if baseline not in systems:
         raise ValueError(f"baseline {baseline!r} is none of the systems {', '.join(systems)}")
     for lines in chain(*systems.values()):
         check_paired(lines, references)
+    significance_metrics(language)  # which raises here what it needs, not after minutes of work
     bleu = bleu_of(language)
     first, *more = reference_columns(references)
     tokenized = {name: [[bleu.tokenizer(line) for line in run] for run in runs] for name, runs in systems.items()}
@@ -154,6 +147,7 @@ def compare(
     tests = test(systems, references, baseline, language, progress)
     shown = {name: list(runs[0]) for name, runs in systems.items()}
     return Comparison(
+        **vars(tests),
         systems=shown,
         runs={name: len(runs) for name, runs in systems.items()},
         references=first,
@@ -161,10 +155,6 @@ def compare(
         sources=sources,
         baseline=baseline,
         scores=scores,
-        against=tests.against,
-        matrices=tests.matrices,
-        signatures=tests.signatures,
-        run_scores=tests.run_scores,
         accuracy=accuracy,
         lengths=mean_buckets(systems, lambda runs: bleu_by_length(runs, references, bleu)),
         contrasts=_contrasts(shown, references, {name: runs[0] for name, runs in tokenized.items()}, wanted, baseline),

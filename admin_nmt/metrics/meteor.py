@@ -31,18 +31,35 @@ State = tuple[int, int]
 NOWHERE = -2  # no position follows it
 
 
-class Meteor:
-    """METEOR of one language, from counts that are summed over the corpus.
+class MeteorSignature(Signature):
+    """Signature of METEOR as sacreBLEU writes it: what the score depends on."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        super().__init__(args)
+        self.info |= {"case": "lc", "tok": "moses", "modules": "+".join(args["modules"])}
+        self.info["version"] = f"admin_nmt-{version('admin_nmt')}"
+
+
+class Meteor(Metric):
+    """METEOR of one language as a metric of sacreBLEU: the statistics of a sentence are its `Counts`.
 
     Args:
-        language: two-letter code; one without a Snowball stemmer has exact matches alone.
+        language: two-letter code of the target language; one without a Snowball stemmer has exact matches alone.
+        tokenize: a lower-cased sentence to its tokens, separated by spaces.
 
     Attributes:
         modules: that are at work, such as ("exact", "stem").
+
+    Raises:
+        ImportError: snowballstemmer is not installed.
     """
 
-    def __init__(self, language: str) -> None:
+    _SIGNATURE_TYPE = MeteorSignature
+
+    def __init__(self, language: str, tokenize: Callable[[str], str] = str) -> None:
+        super().__init__()
         self.modules, self._keys = _modules(language_code(language))
+        self._tokenize, self.name = tokenize, f"METEOR ({', '.join(self.modules)})"
 
     def counts(self, hypothesis: Words, references: Sequence[Words]) -> Counts:
         """Counts of a sentence, against the reference with which it scores best: the first one of equals."""
@@ -59,50 +76,6 @@ class Meteor:
         mean = 10 * precision * recall / (recall + 9 * precision)
         return 100 * mean * (1 - 0.5 * (chunks / matches) ** 3)
 
-
-def corpus_meteor(
-    hypotheses: Sequence[Words], references: Sequence[Sequence[Words]], language: str
-) -> tuple[str, float]:
-    """METEOR from matches, chunks and lengths summed over the corpus.
-
-    Args:
-        hypotheses: the lower-cased tokens of each translation.
-        references: those of each of its references.
-        language: two-letter code of the language; one without a Snowball stemmer has exact matches alone.
-
-    Returns:
-        The name that says which modules were at work, such as "meteor_exact_stem", and the score from 0 to 100.
-    """
-    meteor = Meteor(language)
-    counts = map(meteor.counts, hypotheses, references)
-    totals = [sum(column) for column in zip(*counts, strict=True)]
-    return "_".join(("meteor", *meteor.modules)), meteor.score(totals)
-
-
-class MeteorSignature(Signature):
-    """Signature of METEOR as sacreBLEU writes it: what the score depends on."""
-
-    def __init__(self, args: dict[str, Any]) -> None:
-        super().__init__(args)
-        self.info |= {"case": "lc", "tok": "moses", "modules": "+".join(args["meteor"].modules)}
-        self.info["version"] = f"admin_nmt-{version('admin_nmt')}"
-
-
-class MeteorMetric(Metric):
-    """METEOR as a metric of sacreBLEU, for its tests of significance: the statistics of a sentence are its `Counts`.
-
-    Args:
-        language: two-letter code of the target language.
-        tokenize: a lower-cased sentence to its tokens, separated by spaces.
-    """
-
-    _SIGNATURE_TYPE = MeteorSignature
-
-    def __init__(self, language: str, tokenize: Callable[[str], str]) -> None:
-        super().__init__()
-        self.meteor, self._tokenize = Meteor(language), tokenize
-        self.name = f"METEOR ({', '.join(self.meteor.modules)})"
-
     def _preprocess_segment(self, sent: str) -> str:
         return self._tokenize(sent.lower())
 
@@ -110,10 +83,10 @@ class MeteorMetric(Metric):
         return {"references": [line.split() for line in refs]}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        return list(self.meteor.counts(hypothesis.split(), ref_kwargs["references"]))
+        return list(self.counts(hypothesis.split(), ref_kwargs["references"]))
 
     def _compute_score_from_stats(self, stats: Sequence[float]) -> Score:
-        return Score(self.name, self.meteor.score(stats))
+        return Score(self.name, self.score(stats))
 
     def _aggregate_and_compute(self, stats: Sequence[Sequence[float]]) -> Score:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])

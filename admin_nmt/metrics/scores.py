@@ -16,7 +16,7 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from .comet import comet
 from .languages import SPLIT, has_spaces, language_code
-from .meteor import Words, corpus_meteor
+from .meteor import Meteor
 
 Scores = dict[str, float | str]
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -157,13 +157,9 @@ def multi_bleu(hypotheses: Sequence[str], columns: Sequence[Sequence[str]]) -> f
 def meteor(hypotheses: Sequence[str], references: References, language: str) -> Scores:
     """METEOR (0 to 100) of lower-cased Moses tokens, as meteor.py defines it; its name says the modules."""
     check_paired(hypotheses, references)
-
-    def words(lines: Sequence[str]) -> list[Words]:
-        return [line.split() for line in moses_tokenize(lines, language)]
-
-    columns = map(words, reference_columns(references))
-    name, value = corpus_meteor(words(hypotheses), list(zip(*columns, strict=True)), language)
-    return {name: value}
+    metric = Meteor(language, moses_tokenizer(language))
+    score = metric.corpus_score(hypotheses, reference_columns(references)).score
+    return {"_".join(("meteor", *metric.modules)): float(score)}
 
 
 def untested_scores(

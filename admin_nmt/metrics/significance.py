@@ -10,7 +10,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest
 
 from ..system.terminal import progress_bar
-from .meteor import MeteorMetric
+from .meteor import Meteor
 from .scores import References, bleu_of, moses_tokenizer, reference_columns
 
 LEVEL = 0.05
@@ -53,7 +53,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tests:
-    """Differences of each system from the baseline and from each.
+    """Tests of each system against the baseline and against each.
 
     Attributes:
         against: by metric, each system against the baseline.
@@ -77,7 +77,7 @@ def significance_metrics(language: str | None = None) -> dict[str, Metric]:
     """The metrics that are tested, with the settings of `admin_nmt.metrics.scores`; METEOR if the language is known."""
     metrics: dict[str, Metric] = {"BLEU": bleu_of(language), "chrF": CHRF(), "TER": TER()}
     if language is not None:
-        meteor = MeteorMetric(language, moses_tokenizer(language))
+        meteor = Meteor(language, moses_tokenizer(language))
         metrics[meteor.name] = meteor
     return metrics
 

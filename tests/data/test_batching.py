@@ -60,12 +60,11 @@ def as_lists(batches) -> list[list[int]]:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("multiple", [1, 8])
-def test_batch_by_size_equals_fairseq(shared: Path, multiple: int) -> None:
+def test_batch_by_size_equals_fairseq(shared: Path) -> None:
     fixture = json.loads((shared / "reference/misc/meta.json").read_text())["batch_by_size"]
     num_tokens = np.maximum(fixture["src"], fixture["tgt"])
-    batches = batch_by_size(fixture["ordered"], num_tokens, max_tokens=1500, multiple=multiple)
-    assert as_lists(batches) == fixture[f"max_tokens1500_mult{multiple}"]
+    batches = batch_by_size(fixture["ordered"], num_tokens, max_tokens=1500)
+    assert as_lists(batches) == fixture["max_tokens1500_mult1"]
 
 
 def greedy_batches(order: list[int], num_tokens: list[int], max_tokens: int) -> list[list[int]]:
@@ -86,22 +85,18 @@ def test_batch_by_size_equals_the_plain_loop(num_tokens: list[int], max_tokens: 
 
 
 @both
-@given(
-    pairs=pairs, max_tokens=st.integers(60, 1000), multiple=st.integers(1, 8), epoch=st.integers(0, 3), data=st.data()
-)
-def test_every_pair_once_and_never_over_budget(make, pairs, max_tokens, multiple, epoch, data) -> None:
+@given(pairs=pairs, max_tokens=st.integers(60, 1000), epoch=st.integers(0, 3), data=st.data())
+def test_every_pair_once_and_never_over_budget(make, pairs, max_tokens, epoch, data) -> None:
     source, target = np.array(pairs).T
     sizes = {"window": data.draw(st.integers(1, 100)), "block": data.draw(st.integers(1, 40))}
     options = sizes if make is windowed else {}
-    sampler = make(source, target, max_tokens, multiple=multiple, **options)
+    sampler = make(source, target, max_tokens, **options)
     sampler.set_epoch(epoch)
     batches = list(sampler)
     assert len(batches) == len(sampler)
     assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))
     for batch in batches:
         assert len(batch) * max(source[batch].max(), target[batch].max()) <= max_tokens
-    for batch in sampler.batches[:-1] if make is at_once else ():
-        assert len(batch) < multiple or len(batch) % multiple == 0
 
 
 def test_serpentine_order_keeps_the_order_of_equal_pairs_at_any_length() -> None:
@@ -128,11 +123,10 @@ def test_padding_of_multi30k(shared: Path, max_tokens: int, limit: float) -> Non
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(texts[0] + texts[1], BpeTrainer(vocab_size=8000, show_progress=False))
     source, target = ([len(encoding) + 1 for encoding in tokenizer.encode_batch(text)] for text in texts)
-    for multiple in (1, 8):
-        sampler = TokenBatchSampler(source, target, max_tokens, seed=1, multiple=multiple)
-        sides = [[side[index] for index in batch] for batch in sampler for side in (source, target)]
-        positions = sum(len(side) * max(side) for side in sides)
-        assert 1 - (sum(source) + sum(target)) / positions < limit
+    sampler = TokenBatchSampler(source, target, max_tokens, seed=1)
+    sides = [[side[index] for index in batch] for batch in sampler for side in (source, target)]
+    positions = sum(len(side) * max(side) for side in sides)
+    assert 1 - (sum(source) + sum(target)) / positions < limit
 
 
 @both

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admin_nmt.metrics.meteor import Meteor, align
-from admin_nmt.metrics.meteor import corpus_meteor as corpus_meteor_of_several
 
 
 def same_word(word):
@@ -16,8 +15,10 @@ def same_word(word):
 
 
 def corpus_meteor(hypotheses, references, language):
-    """Against one reference each."""
-    return corpus_meteor_of_several(hypotheses, [[one] for one in references], language)
+    """Name and score against one reference each."""
+    metric = Meteor(language)
+    score = metric.corpus_score(list(map(" ".join, hypotheses)), [list(map(" ".join, references))]).score
+    return "_".join(("meteor", *metric.modules)), score
 
 
 def exhaustive(hypothesis, reference):
