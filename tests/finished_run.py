@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.hub.run_folder import ModelFacts
 from admin_nmt.runs.publishing import write_card
 from admin_nmt.weights.exporting import export_standard
 
@@ -21,11 +22,18 @@ SENTENCE = 'Bal "don" kitu, mu re dol.'
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
-def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
-    """Facts of the form that a finished run leaves, with numbers that nobody measured."""
-    has_omega = config.variant in ("admin", "deepnorm")
+def toy_results(config: AdminConfig | None = None, **sections: Any) -> dict[str, Any]:
+    """results.json of a finished run, with numbers that nobody measured; `sections` take the place of parts of it.
+
+    Args:
+        config: of the model; by default `admin` of 3-2 layers.
+    """
+    shape = {name: 32 for name in ModelFacts.model_fields if name.endswith("ffn_dim")}
+    shape |= {name: 4 for name in ModelFacts.model_fields if name.endswith("attention_heads")}
+    config = config or AdminConfig(encoder_layers=3, decoder_layers=2, d_model=16, vocab_size=99, **shape)
+    omega = {"origin": "profiled", "encoder": [1.0, 1.5, 2.0], "decoder": [1.0, 2.5]}
     scores = {"bleu": 36.474, "chrf": 60.456, "ter": 48.1}
-    return {
+    facts = {
         "status": "finished",
         "diverged": None,
         "recipe": {
@@ -34,29 +42,16 @@ def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
             "tokenizer": {"vocab_size": 300},
             "model": {"variant": config.variant},
             "languages": ["en", "de"],
-            "card": {"license": "cc-by-4.0", "example": SENTENCE, "repo_id": REPO},
-        }
-        | recipe,
+            "card": {"license": "cc-by-4.0", "example": 'Bal "don" kitu, mu re dol.', "repo_id": "someone/toy"},
+        },
         "data": {
             "filters": {"total": 300, "empty side": 1, "duplicate": 20, "kept": 279, "too many tokens": 9},
             "sizes": {"train": 270, "valid": 30, "test": 20},
             "longest": 40,
         },
-        "model": {
-            "variant": config.variant,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "d_model": 16,
-            "encoder_ffn_dim": 32,
-            "decoder_ffn_dim": 32,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 4,
-            "vocab_size": config.vocab_size,
-            "decoder_vocab_size": config.decoder_vocab_size,
-            "parameters": 21_345,
-            "config": config.to_diff_dict(),
-        },
-        "omega": {"origin": "profiled", "encoder": [1.0, 1.5, 2.0], "decoder": [1.0, 2.5]} if has_omega else None,
+        "model": {name: getattr(config, name) for name in ModelFacts.model_fields if hasattr(config, name)}
+        | {"parameters": 21_345, "config": config.to_diff_dict()},
+        "omega": omega if config.has_omega else None,
         "training": {
             "updates": 600,
             "minutes": 1.25,
@@ -74,7 +69,7 @@ def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
             "gradient_accumulation_steps": 1,
             "label_smoothing": 0.1,
         },
-        "versions": {"python": "3.11", "torch": "2.13"},
+        "versions": {"python": "3.11", "torch": "2.13", "transformers": "5"},
         "commit": "abc1234",
         "history": [{"step": 300, "eval_bleu": 20.0}, {"step": 600, "eval_bleu": 30.0}],
         "chosen": {"kind": "last weights", "valid": {"last weights": {"eval_bleu": 30.0}}, "updates": 600},
@@ -85,6 +80,7 @@ def made_up_results(config: AdminConfig, **recipe: Any) -> dict[str, Any]:
         "test_sentences": 20,
         "search": {"num_beams": 3, "length_penalty": 0.8},
     }
+    return facts | sections
 
 
 @pytest.fixture
@@ -99,7 +95,7 @@ def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
         if not model.config.has_history:
             export_standard(model, tokenizer, run / "standard")
         (run / "curve.png").write_bytes(b"\x89PNG\0")
-        (run / "results.json").write_text(json.dumps(made_up_results(model.config)))
+        (run / "results.json").write_text(json.dumps(toy_results(model.config)))
         for folder in (run / "standard", run / "final"):
             if folder.is_dir():
                 write_card(run, folder)

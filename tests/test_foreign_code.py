@@ -19,7 +19,7 @@ from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
 from admin_nmt.hub.model_folder import check_folder, load_admin_model, load_model, read_config
 from admin_nmt.hub.model_info import count_parameters, model_info
-from admin_nmt.runs.results import load_results
+from admin_nmt.hub.run_folder import load_results
 from admin_nmt.runs.yaml_files import load_yaml
 from admin_nmt.weights.averaging import average_checkpoints
 

@@ -220,10 +220,11 @@ def card(
     admin-nmt model card runs/phrasebook
     admin-nmt model card runs/phrasebook --repo user/phrasebook-en-de
     """
+    from ..hub.run_folder import FINAL, STANDARD
     from ..runs.publishing import write_card
 
     quiet()
-    folders = [run / name for name in ("final", "standard") if (run / name).is_dir()]
+    folders = [run / name for name in (FINAL, STANDARD) if (run / name).is_dir()]
     if not folders:
         raise ValueError(
             f"{run}: has neither final/ nor standard/, so it is no finished run; give its training command again"

@@ -261,7 +261,7 @@ def experiment(
 
     def ended(run: Run) -> str:
         write_tables(loaded)
-        return outcome(run.results() or {})
+        return outcome(run.results())
 
     if pending and not tables:
         prepared = [prepare(recipe) for recipe in loaded.texts(pending)]  # the caches, before several runs want them

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ..hub.run_folder import Results, results_or_none
 from ..runs.claim import differences, with_its_rule
 from ..runs.recipe import Recipe, load_recipe
-from ..runs.results import results_or_none
 from ..runs.sections import Section, checked
 from ..runs.yaml_files import load_yaml, parse_overrides
 
@@ -89,7 +89,7 @@ class Run:
         """Raises: ValueError: the system names a field that does not exist, or one that contradicts another."""
         return load_recipe(self.grid.recipe, self.arguments)
 
-    def results(self) -> dict[str, Any] | None:
+    def results(self) -> Results | None:
         """results.json of the run, None as long as it has not ended.
 
         Raises:
@@ -100,8 +100,8 @@ class Run:
             return not WITHOUT_RESULT.match(field)
 
         results = results_or_none(self.folder)
-        if results is not None and "recipe" in results:
-            earlier = with_its_rule(results["recipe"], results.get("model", {}).get("config", {}))
+        if results is not None:
+            earlier = with_its_rule(results.recipe.model_dump(exclude_unset=True), results.model.config)
             for name, (old, new) in differences(earlier, self.recipe().as_dict(), counts).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "

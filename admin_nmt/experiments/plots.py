@@ -9,10 +9,10 @@ from typing import Any
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..hub.model_folder import load_model, short_names
+from ..hub.run_folder import RESULTS, Results, load_results
 from ..runs.pictures.curves import plot_depths, plot_perplexity
 from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes
 from ..runs.pictures.x_axis import By, has_speeds
-from ..runs.results import FILE, load_results
 from ..system.errors import describe, user_errors
 from .tables import flat
 
@@ -20,7 +20,6 @@ DEFAULTS = {
     name: getattr(AdminConfig(), name)
     for name in ("omega_rule", "train_omega", "dlcl_weights", "dlcl_normalize_history", "dlcl_dilation", "dlcl_period")
 }
-RESULTS = {"status", "diverged", "model", "training", "history", "versions", "commit"}
 
 
 def read_json(path: Path, needed: set[str]) -> dict[str, Any]:
@@ -41,20 +40,18 @@ def check(path: Path, values: Mapping[str, Any], needed: set[str]) -> None:
         raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
 
 
-def results(folder: Path) -> dict[str, Any]:
+def results(folder: Path) -> Results:
     """results.json of a run that ended."""
     if not folder.exists():
         raise ValueError(f"{folder}: there is no such folder")
-    values = load_results(folder)
-    check(folder / FILE, values, RESULTS)
-    return values
+    return load_results(folder)
 
 
-def results_with_speeds(folder: Path) -> dict[str, Any]:
+def results_with_speeds(folder: Path) -> Results:
     """results.json of a run whose curve can be drawn by target tokens and by hours."""
     values = results(folder)
-    if not has_speeds(values["history"]):
-        raise ValueError(f"{folder / FILE}: logged no target tokens and speeds; draw its curve by updates")
+    if not has_speeds(values.history):
+        raise ValueError(f"{folder / RESULTS}: logged no target tokens and speeds; draw its curve by updates")
     return values
 
 
@@ -92,11 +89,11 @@ def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, 
     return found
 
 
-def line(results: Mapping[str, Any]) -> str:
+def line(results: Results) -> str:
     """What runs have in common that differ in depth and seed alone: the variant, and what is not as by default."""
-    model = results["model"]
-    config = model.get("config", {})
-    return ", ".join([model["variant"], *(f"{k}={config[k]}" for k, v in DEFAULTS.items() if config.get(k, v) != v)])
+    config = results.model.config
+    changed = [f"{name}={config[name]}" for name, value in DEFAULTS.items() if config.get(name, value) != value]
+    return ", ".join([results.model.variant, *changed])
 
 
 Draw = Callable[[Mapping[str, Any], str, Path, By], None]

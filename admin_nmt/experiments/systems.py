@@ -5,12 +5,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..data.parallel_text import read_lines, read_more_references
+from ..hub.run_folder import RESULTS, SOURCES, TRANSLATIONS, Results, load_results, reference_name
 from ..metrics.comparison import compare
 from ..metrics.scores import reference_rows
-from ..runs.results import FILE, load_results, reference_name
 from ..system.errors import describe
 from .comparison_page import write_report
 
@@ -45,7 +44,7 @@ def candidates(argument: str) -> list[Candidate]:
 
 def runs_of_grid(path: Path) -> list[Candidate]:
     """The runs of a grid's folder by system and seed; none where this is a run, or no folder."""
-    if not path.is_dir() or (path / FILE).exists():
+    if not path.is_dir() or (path / RESULTS).exists():
         return []
     found = [(match, folder) for folder in path.iterdir() if (match := RUN_OF_GRID.fullmatch(folder.name))]
     ordered = sorted(found, key=lambda one: (one[0][1], int(one[0][2])))
@@ -63,16 +62,16 @@ def translations(path: Path) -> Path:
     if not path.is_dir():
         return path
     results = facts(path)
-    if results.get("status") == "diverged":
-        raise ValueError(f"{path}: diverged at update {results['diverged']['update']}, so it translated no test set")
-    if not (results and (path / "test.hyp").exists()):
+    if results and results.diverged:
+        raise ValueError(f"{path}: diverged at update {results.diverged.update}, so it translated no test set")
+    if not (results and (path / TRANSLATIONS).exists()):
         raise ValueError(f"{path}: has no finished evaluation; finish the run with `admin-nmt train`")
-    return path / "test.hyp"
+    return path / TRANSLATIONS
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """The results.json of a run, empty where there is none."""
-    return load_results(path) if (path / FILE).is_file() else {}
+def facts(path: Path) -> Results | None:
+    """The results.json of a run, None where there is none."""
+    return load_results(path) if (path / RESULTS).is_file() else None
 
 
 def read_run(path: Path, columns: Sequence[list[str]]) -> list[str]:
@@ -121,8 +120,7 @@ def beside(paths: Iterable[Path], name: str) -> Path | None:
 
 def target_language(paths: Iterable[Path]) -> str:
     """That of the first run that says so, else German."""
-    pairs = (facts(path).get("recipe", {}).get("languages") for path in paths)
-    return next((pair[1] for pair in pairs if pair), "de")
+    return next((found.recipe.languages[1] for path in paths if (found := facts(path))), "de")
 
 
 def compare_systems(
@@ -168,7 +166,7 @@ def compare_systems(
     comparison = compare(
         systems,
         reference_rows(columns),
-        sources=read_sources(source or beside(kept, "test.src"), len(columns[0])),
+        sources=read_sources(source or beside(kept, SOURCES), len(columns[0])),
         baseline=chosen,
         train_target=read_lines(train_target) if train_target else None,
         language=language or target_language(kept),

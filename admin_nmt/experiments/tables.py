@@ -7,21 +7,25 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from ..hub.run_folder import DEGENERATE, Results
 from ..metrics.unigram import read_unigram
 from ..runs.pictures.curves import plot_depths, plot_systems
 from ..runs.pictures.x_axis import has_speeds
-from ..runs.results import DEGENERATE
 from ..system.markdown import escaped, table_text
 from .grids import Grid
 
 Row = dict[str, Any]
+MODEL = ("variant", "encoder_layers", "decoder_layers", "d_model", "parameters")
+TRAINING = ("updates", "minutes", "tokens_per_second", "peak_memory_gb", "device", "precision")
 MARGIN = 0.5  # nats: what length and punctuation alone are good for; a run that ends above unigram − MARGIN is stuck
 
 
-def outcome(results: Row) -> str:
+def outcome(results: Results | None) -> str:
     """One line about a run that ended."""
-    if results["status"] == "diverged":
-        return f"diverged at update {results['diverged']['update']}"
+    if results is None:
+        return "left no results"
+    if results.diverged:
+        return f"diverged at update {results.diverged.update}"
     row = flat(results)
     scores = [
         f"{label} {row[name]:.2f}" for name, label in (("valid_nll", "NLL"), ("bleu", "BLEU")) if row[name] is not None
@@ -29,27 +33,24 @@ def outcome(results: Row) -> str:
     return f"finished, {row['updates']} updates in {row['minutes']:.1f} minutes, {', '.join(scores)}"
 
 
-def flat(results: Row) -> Row:
+def flat(results: Results) -> Row:
     """results.json as one row: what the tables and the CSV show. Scores are missing where a run diverged."""
-    model, training = results["model"], results["training"]
-    chosen = results.get("chosen", {})
-    valid = chosen.get("valid", {}).get(chosen.get("kind"), {})
-    test = results.get("test", {})
+    model, training, test = results.model, results.training, results.test
+    valid = results.chosen.scores if results.chosen else {}
     return {
-        "status": results["status"],
-        "diverged_at": (results["diverged"] or {}).get("update"),
-        **{name: model[name] for name in ("variant", "encoder_layers", "decoder_layers", "d_model", "parameters")},
-        **{name: training[name] for name in ("updates", "minutes", "tokens_per_second", "peak_memory_gb", "device")},
-        "precision": training.get("precision"),
+        "status": results.status,
+        "diverged_at": results.diverged.update if results.diverged else None,
+        **{name: getattr(model, name) for name in MODEL},
+        **{name: getattr(training, name) for name in TRAINING},
         "valid_nll": valid.get("eval_loss"),
         "valid_perplexity": valid.get("eval_perplexity"),
         "valid_bleu": valid.get("eval_bleu"),
-        **{name: test.get(name) for name in ("bleu", "chrf", "ter", "tokenized_lowercase_bleu")},
-        "distinct_translations": results.get("distinct_translations"),
-        "sentences_per_second": results.get("decoding", {}).get("sentences_per_second"),
-        "torch": results["versions"]["torch"],
-        "transformers": results["versions"]["transformers"],
-        "commit": results["commit"],
+        **{name: getattr(test, name, None) for name in ("bleu", "chrf", "ter", "tokenized_lowercase_bleu")},
+        "distinct_translations": results.distinct_translations,
+        "sentences_per_second": results.decoding.sentences_per_second if results.decoding else None,
+        "torch": results.versions["torch"],
+        "transformers": results.versions["transformers"],
+        "commit": results.commit,
     }
 
 
@@ -112,7 +113,7 @@ def table(systems: dict[str, list[Row]], seeds: int, unigram: float | None) -> s
     return table_text(head, lines)
 
 
-def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram: float | None) -> str:
+def page(grid: Grid, systems: dict[str, list[Row]], results: list[Results], unigram: float | None) -> str:
     """README.md of a grid: table, what it was made with, plots."""
     rows = [row for rows in systems.values() for row in rows]
     seeds = ", ".join(map(str, grid.seeds))
@@ -130,13 +131,12 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
             f"Output is called degenerate where there are at most {DEGENERATE:.0%} as many different translations as "
             "sources."
         ]
-    tested = [run for run in results if "test" in run]
-    if tested:
-        signatures = distinct(
-            f"`{run['test'][f'{metric}_signature']}`" for run in tested for metric in ("bleu", "chrf")
-        )
-        search = "beam {num_beams}, length penalty {length_penalty}"
-        parts += [f"Test set: {distinct(search.format(**run['search']) for run in tested)}; {signatures}."]
+    tests = [run.test for run in results if run.test]
+    if tests:
+        signatures = distinct(f"`{name}`" for test in tests for name in (test.bleu_signature, test.chrf_signature))
+        searches = [run.search for run in results if run.test and run.search]
+        search = distinct(f"beam {one.num_beams}, length penalty {one.length_penalty}" for one in searches)
+        parts += [f"Test set: {search}; {signatures}."]
     if rows:
         parts += [f"Made with {made_with(rows)}. Every run: [runs.csv](runs.csv)."]
     parts += [grid.note] if grid.note else []
@@ -147,12 +147,11 @@ def page(grid: Grid, systems: dict[str, list[Row]], results: list[Row], unigram:
 
 
 def made_with(rows: list[Row]) -> str:
-    """Processors, versions, precisions and commits of runs; some lack precision (old ones) or commit (no checkout)."""
+    """Processors, versions, precisions and commits of runs; those outside a checkout have no commit."""
     commits: dict[str, dict[str, None]] = {}
     for row in rows:
         versions = "{device}, torch {torch}, transformers {transformers}".format(**row)
-        precision = f", trained in {row['precision']}" if row["precision"] else ""
-        commits.setdefault(versions + precision, {})[row["commit"]] = None
+        commits.setdefault(f"{versions}, trained in {row['precision']}", {})[row["commit"]] = None
     known = {facts: ", ".join(filter(None, found)) for facts, found in commits.items()}
     return "; ".join(facts + (f", commit {found}" if found else "") for facts, found in known.items())
 
@@ -162,9 +161,9 @@ def distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def have_speeds(results: Iterable[Row]) -> bool:
+def have_speeds(results: Iterable[Results]) -> bool:
     """Whether the curves of all runs can be drawn by hours; runs that diverged at once have no speed."""
-    return all(has_speeds(run["history"]) for run in results)
+    return all(has_speeds(run.history) for run in results)
 
 
 def differ_in_depth(rows: list[Row]) -> bool:

@@ -5,7 +5,6 @@ All are made here, from facts that are handed over: the front matter by huggingf
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,81 +23,49 @@ from ..metrics.languages import language_name
 from ..model.configuration_admin import AdminConfig
 from ..system.files import write_text_whole
 from ..system.markdown import escaped
+from .run_folder import FINAL, STANDARD, RecipeFacts, Results, TestScores
 
 if TYPE_CHECKING:
     from transformers.modelcard import TrainingSummary
 
-CARD, CURVE, OMEGA = "README.md", "curve.png", "omega.png"
-STANDARD, FINAL = "standard", "final"
+CARD, OMEGA = "README.md", "omega.png"
 METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).with_name("card_templates")), undefined=StrictUndefined)
 TEMPLATES.filters |= {"text": escaped, "code": lambda text: re.sub(r"[\s`]+", " ", text)}
-HINTS = {
-    "test": "name a test set in data.test of the recipe and train anew",
-    "chosen": "let the run finish",
-    "export": "let the run finish",
-}
 # What this package reads of a card that it wrote: the example sentences of the snippet.
 SENTENCES = re.compile(r"^sentences = (\[.*\])$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"A sentence .+\.")  # where nobody gave an example, and in English for any language
 
 
-class RequiredFacts(dict[str, Any]):
-    """A part of results.json whose subscript, unlike a dictionary's, demands a fact; `get` asks for one as usual.
-
-    The template reads facts by subscript, so a card with a gap cannot be made.
-
-    Raises:
-        ValueError: with the full name of a fact that is absent, null or no finite number.
-    """
-
-    def __init__(self, values: Mapping[str, Any], file: Path, prefix: str = "") -> None:
-        super().__init__(
-            {
-                name: RequiredFacts(value, file, f"{prefix}{name}.") if isinstance(value, dict) else value
-                for name, value in values.items()
-            }
-        )
-        self._file, self._prefix = file, prefix
-
-    def __getitem__(self, name: str) -> Any:
-        value = self.get(name)
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
-            full = f"{self._prefix}{name}"
-            what = "missing" if value is None else f"{value}, no number"
-            hint = HINTS.get(full, "train the model anew with this version of admin_nmt")
-            raise ValueError(f"{self._file}: {full} is {what}, and a model card needs it: {hint}")
-        return value
-
-
-def run_card(facts: RequiredFacts, folder: Path, repo_id: str | None = None) -> str:
+def run_card(facts: Results, folder: Path, repo_id: str | None = None) -> str:
     """Render the card of one model of a run; the same facts give the same text.
 
     Args:
-        facts: of results.json.
+        facts: of a finished run with a test set.
         folder: `standard` or `final`, below the run's; only the names are looked at.
         repo_id: where the standard model is published; default: what the recipe says, else USER and the run's name.
 
     Raises:
-        ValueError: a fact is missing, the run has no such model, or no repository can have that name.
+        ValueError: the run has no such model, or no repository can have that name.
     """
+    assert facts.export is not None and facts.test is not None  # a finished run, as runs/publishing.py reads it
     unfolded = folder.name == FINAL
     if folder.name not in (STANDARD, FINAL):
         raise ValueError(f"{folder}: a card describes {STANDARD}/ or {FINAL}/ of a run; give one of them")
-    recipe, refused = facts["recipe"], facts["export"].get("refused")
+    recipe, refused = facts.recipe, facts.export.refused
     if refused and not unfolded:
         raise ValueError(
             f"{folder}: the run has no standard model ({refused}); make the card of {folder.with_name(FINAL)}"
         )
-    author = recipe.get("card") or {}
-    stock_id = repo_id or author.get("repo_id") or f"USER/{_repo_name(recipe['output_dir'])}"
+    author = recipe.card
+    stock_id = repo_id or author.get("repo_id") or f"USER/{_repo_name(recipe.output_dir)}"
     validate_repo_id(stock_id)  # the card shows it in commands to copy
     repo_id = f"{stock_id}-admin" if unfolded and not refused else stock_id
-    languages = recipe["languages"]
-    corpus = author.get("dataset_name") or recipe["data"].get("builtin")
-    test_set = corpus or Path(recipe["data"]["test"]["source"]).name.split(".")[0]
-    config = AdminConfig.from_dict(dict(facts["model"]["config"]))
-    prepared = recipe["tokenizer"].get("kind") == "subword_nmt"  # as the papers' text, by code that comes along
+    languages = recipe.languages
+    corpus = author.get("dataset_name") or recipe.data.get("builtin")
+    test_set = corpus or Path(recipe.data["test"]["source"]).name.split(".")[0]
+    config = AdminConfig.from_dict(facts.model.config)
+    prepared = recipe.tokenizer.get("kind") == "subword_nmt"  # as the papers' text, by code that comes along
     header = _header(
         repo_id,
         config,
@@ -106,7 +73,7 @@ def run_card(facts: RequiredFacts, folder: Path, repo_id: str | None = None) -> 
         license=author.get("license") or "unknown",
         datasets=author.get("dataset_type"),
         code=unfolded or prepared,
-        scores=_scores(facts, test_set, author.get("dataset_type")),
+        scores=_scores(facts.test, languages, test_set, author.get("dataset_type")),
     )
     source, target = (escaped(language_name(code)) for code in languages)
     return _page(
@@ -126,8 +93,8 @@ def run_card(facts: RequiredFacts, folder: Path, repo_id: str | None = None) -> 
         corpus=escaped(corpus) if corpus else None,
         test_set=escaped(test_set),
         example=json.dumps(author.get("example") or f"A sentence in {source}.", ensure_ascii=False),
-        filters=filter_rows(facts["data"]["filters"]),
-        progress=progress(facts["history"]),
+        filters=filter_rows(facts.data.filters),
+        progress=progress(facts.history),
         metrics=METRICS,
     )
 
@@ -169,9 +136,8 @@ def _header(
     )
 
 
-def _scores(facts: RequiredFacts, test_set: str, dataset_type: str | None) -> list[EvalResult]:
+def _scores(test: TestScores, languages: Sequence[str], test_set: str, dataset_type: str | None) -> list[EvalResult]:
     """The scores of the test set; each carries its sacreBLEU signature in the metric's `args`."""
-    test, languages = facts["test"], facts["recipe"]["languages"]
     return [
         EvalResult(
             task_type="translation",
@@ -181,8 +147,8 @@ def _scores(facts: RequiredFacts, test_set: str, dataset_type: str | None) -> li
             dataset_split="test",
             metric_type=metric,
             metric_name=name,
-            metric_value=round(test[metric], 2),
-            metric_args={"signature": test[f"{metric}_signature"]},
+            metric_value=round(getattr(test, metric), 2),
+            metric_args={"signature": getattr(test, f"{metric}_signature")},
         )
         for metric, name in METRICS.items()
     ]
@@ -328,13 +294,13 @@ def _repo_name(output_dir: str) -> str:
     return re.sub(r"([^A-Za-z0-9_.]|\.\.+)+", "-", Path(output_dir).name)[:80].strip("-.") or "model"
 
 
-def _is_joint(recipe: RequiredFacts) -> bool:
+def _is_joint(recipe: RecipeFacts) -> bool:
     """Tell whether one tokenizer serves both languages of a model that does not share its embeddings.
 
     Of tokenizers that were not trained here the recipe tells it only if its author did; they count as two.
     """
-    given = "path" in recipe["tokenizer"] or "from_pretrained" in recipe["model"]
-    return bool(recipe["tokenizer"].get("joint", not given))
+    given = "path" in recipe.tokenizer or "from_pretrained" in recipe.model
+    return bool(recipe.tokenizer.get("joint", not given))
 
 
 def filter_rows(counts: Mapping[str, int]) -> list[tuple[str, int, int]]:

@@ -29,7 +29,7 @@ from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import ForeignCodeError, refusing_code
 from ..system.messages import sentence
 from ..weights.averaging import indexed_files
-from .cards import FINAL, STANDARD
+from .run_folder import FINAL, STANDARD
 
 # Of a repository on the Hub: the same weights for other frameworks, and what training leaves beside a model.
 NEVER_READ = ("*.h5", "*.msgpack", "*.ot", "*.onnx*", "*.tflite", "checkpoint-*/*", "optimizer.pt", "*.tfevents.*")

@@ -15,6 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from transformers import PreTrainedConfig
 
 from ..data.tokenizing import digest_of
+from ..hub.run_folder import PAIRS, RECIPE, RESULTS, STANDARD
 from ..system.files import write_text_whole
 from ..trainer.checkpoints import complete_checkpoints
 from .recipe import Recipe
@@ -27,7 +28,7 @@ FIXED_ON_RESUME = (
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
 settings, and its position in an epoch is one in the plan of batches that the last three determine."""
 
-UNFINISHED = (".recipe.yaml-*", ".training_pairs.json-*", ".results.json-*", ".standard-*")
+UNFINISHED = tuple(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD))
 """Files and folders that a killed run was about to give their names."""
 
 PATHS = ("data.root", "data.cache_dir")
@@ -43,7 +44,7 @@ def claim_folder(recipe: Recipe) -> None:
         ValueError: naming the first field that differs, or another process trains there.
     """
     folder = Path(recipe.output_dir)
-    path, values = folder / "recipe.yaml", recipe.as_dict()
+    path, values = folder / RECIPE, recipe.as_dict()
     earlier = _read_claim(path)
     if earlier is not None and (checkpoints := complete_checkpoints(folder)):
         earlier = with_its_rule(earlier, PreTrainedConfig.get_config_dict(checkpoints[-1])[0])
@@ -72,7 +73,7 @@ def claim_data(folder: Path, pairs: Dataset) -> None:
     Raises:
         ValueError: the files that the recipe names have changed.
     """
-    path = folder / "training_pairs.json"
+    path = folder / PAIRS
     facts = {"pairs": len(pairs), "digest": digest_of(pairs)}
     if complete_checkpoints(folder) and path.exists() and json.loads(path.read_text(encoding="utf-8")) != facts:
         raise ValueError(

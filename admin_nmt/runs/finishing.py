@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,36 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from ..data.tokenization.byte_bpe import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores
+from ..hub.run_folder import (
+    DEGENERATE,
+    FINAL,
+    SOURCES,
+    STANDARD,
+    TRANSLATIONS,
+    Chosen,
+    Decoding,
+    Export,
+    Results,
+    Search,
+    TestScores,
+    reference_name,
+)
 from ..metrics.scores import corpus_scores, published_bleu, reference_rows, tokenized_bleu
 from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.fsdp import load_weights
 from ..weights.averaging import average_checkpoints
 from ..weights.exporting import ExportError, FoldingError, export_standard
+from .preparation import Prepared
 from .publishing import write_card
 from .recipe import Recipe
-from .results import DEGENERATE, device_name, reference_name
+from .results import device_name
 
 RECORDED = 500  # validation sentences whose scores are recorded
 REPORTED = ("eval_loss", "eval_perplexity", "eval_bleu", "eval_chrf")
 
 
-def average_or_best(
-    trainer: AdminTrainer, average_last: int, folder: Path, *, always_average: bool = False
-) -> dict[str, Any]:
+def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path, *, always_average: bool = False) -> Chosen:
     """Save the better of the trained weights and the average of the last checkpoints, by the validation set.
 
     The trained weights are those of the best checkpoint with `load_best_model_at_end`, else the last ones. Without a
@@ -60,14 +73,14 @@ def average_or_best(
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
     trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(folder))
-    return {"kind": kind, "valid": candidates, "updates": trainer.state.global_step}
+    return Chosen(kind=kind, valid=candidates, updates=trainer.state.global_step)
 
 
-def set_search(trainer: AdminTrainer, recipe: Recipe) -> dict[str, Any]:
+def set_search(trainer: AdminTrainer, recipe: Recipe) -> Search:
     """Let the saved model search by default as it is evaluated; gives these settings."""
-    search = {"num_beams": recipe.evaluation.num_beams, "length_penalty": recipe.evaluation.length_penalty}
+    search = Search(num_beams=recipe.evaluation.num_beams, length_penalty=recipe.evaluation.length_penalty)
     config = trainer.accelerator.unwrap_model(trainer.model).generation_config
-    config.update(**search, early_stopping=True if search["num_beams"] > 1 else None)
+    config.update(**search.model_dump(), early_stopping=True if search.num_beams > 1 else None)
     return search
 
 
@@ -92,7 +105,7 @@ def selection_score(scores: dict[str, float], args: TrainingArguments) -> float:
     return scores.get("eval_bleu", -scores.get("eval_loss", 0.0))
 
 
-def export(folder: Path, target: Path) -> dict[str, Any]:
+def export(folder: Path, target: Path) -> Export:
     """Write the stock model of a trained one; gives its class and error, or says why there is none."""
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
     model = AdminForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
@@ -100,70 +113,75 @@ def export(folder: Path, target: Path) -> dict[str, Any]:
     try:
         stock = export_standard(model, source_tokenizer, target, target_tokenizer)
         print_once(f"      {target}")
-        return {"class": type(stock).__name__} | json.loads((target / "export.json").read_text())
+        return Export.model_validate({"class": type(stock).__name__} | json.loads((target / "export.json").read_text()))
     except (ExportError, FoldingError) as error:
         print_once(f"      no stock model: {error}")
-        return {"refused": str(error)}
+        return Export(refused=str(error))
 
 
-def write_cards(run: Path, results: dict[str, Any]) -> None:
+def write_cards(run: Path, results: Results) -> None:
     """Write the cards of the run's models from what its results.json will hold, or say which fact they lack."""
-    read_back = json.loads(json.dumps(results))  # as `admin-nmt model card` will read it
     try:
-        for folder in (run / "standard", run / "final"):
+        for folder in (run / STANDARD, run / FINAL):
             if folder.is_dir():
-                write_card(run, folder, results=read_back)
+                write_card(run, folder, results=results)
     except ValueError as error:
         print_once(f"      no model card: {error}")
 
 
-def score_test_set(
-    model: Path,
-    test: Dataset | None,
-    language: str,
-    paper: str | None = None,
-    more_references: Sequence[Sequence[str]] = (),
-) -> dict[str, Any]:
-    """Translate the test set, on all processes, and score the text; print the scores and some examples."""
+def score_test_set(results: Results, model: Path, prepared: Prepared, paper: str | None = None) -> None:
+    """Translate the test set, on all processes, and score the text; print the scores and some examples.
+
+    Args:
+        results: get what is found, where there is a test set.
+        model: folder of the model, in the folder of the run, which gets the translations.
+        prepared: the data, with the further references of the test set.
+        paper: name of the paper as which BLEU is computed, too.
+    """
+    test, language = prepared.data.get("test"), results.recipe.languages[1]
     if test is None:
-        return {}
-    columns = [test["target"][:], *more_references]
+        return
+    sources, columns = test["source"][:], [test["target"][:], *prepared.more_references]
     translator = Translator.from_pretrained(model, dtype="float32")  # as `admin-nmt evaluate`, on every machine
     references = reference_rows(columns)
     started = time.perf_counter()
-    translations = translator.translate(test["source"][:], progress=True)
+    translations = translator.translate(sources, progress=True)
     seconds = time.perf_counter() - started
     if PartialState().is_main_process:
         for earlier in model.parent.glob("test.ref[1-9]*"):  # of which there may have been more
             earlier.unlink()
-        files = {"test.hyp": translations, "test.src": test["source"][:]}
+        files = {TRANSLATIONS: translations, SOURCES: sources}
         files |= {reference_name(number): lines for number, lines in enumerate(columns)}
         for name, lines in files.items():
             (model.parent / name).write_text("".join(f"{one_line(line)}\n" for line in lines), encoding="utf-8")
-    scores: dict[str, Any] = corpus_scores(translations, references, language)
-    scores["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
-    scores["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
+    values: dict[str, Any] = corpus_scores(translations, references, language)
+    values["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
+    values["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
     if paper is not None:
-        scores |= {"published_bleu": published_bleu(translations, references, language, paper), "paper": paper}
-    print_once(f"      BLEU {scores['bleu']:.2f} ({scores['bleu_signature']})")
-    print_once(f"      chrF {scores['chrf']:.2f}, TER {scores['ter']:.2f}")
-    print_once(f"      lower-cased tokenised BLEU {scores['tokenized_lowercase_bleu']:.2f}")
+        values |= {"published_bleu": published_bleu(translations, references, language, paper), "paper": paper}
+    scores = TestScores(**values)
+    print_once(f"      BLEU {scores.bleu:.2f} ({scores.bleu_signature})")
+    print_once(f"      chrF {scores.chrf:.2f}, TER {scores.ter:.2f}")
+    print_once(f"      lower-cased tokenised BLEU {scores.tokenized_lowercase_bleu:.2f}")
     if paper is not None:
-        print_once(f"      BLEU as {paper} computed it {scores['published_bleu']:.2f}")
-    for row in range(min(3, len(test))):
-        print_once(f"      source      {test[row]['source']}")
-        print_once(f"      translation {translations[row]}")
-        for reference in references[row]:
+        print_once(f"      BLEU as {paper} computed it {scores.published_bleu:.2f}")
+    for source, translation, several in list(zip(sources, translations, references, strict=True))[:3]:
+        print_once(f"      source      {source}")
+        print_once(f"      translation {translation}")
+        for reference in several:
             print_once(f"      reference   {reference}")
-    sources, distinct = len(set(test["source"][:])), len(set(translations))
-    if distinct <= DEGENERATE * sources:
-        print_once(f"warning: {sources:,} sources have only {distinct:,} translations: the model hardly reads them")
-    return {
-        "test": scores,
-        "test_sentences": len(references),
-        "distinct_translations": distinct / sources,
-        "decoding": decoding_facts(translator, test, seconds),
-    }
+    different, distinct = len(set(sources)), len(set(translations))
+    if distinct <= DEGENERATE * different:
+        print_once(f"warning: {different:,} sources have only {distinct:,} translations: the model hardly reads them")
+    results.test, results.test_sentences = scores, len(references)
+    results.distinct_translations = distinct / different
+    results.decoding = Decoding(
+        sentences_per_second=len(test) / seconds,
+        device=device_name(translator.device),
+        processes=PartialState().num_processes,
+        precision=translator.precision,
+        threads=torch.get_num_threads() if translator.device.type == "cpu" else None,
+    )
 
 
 def record_usual_scores(model: Path, valid: Dataset | None, folders: Iterable[Path]) -> None:
@@ -175,10 +193,3 @@ def record_usual_scores(model: Path, valid: Dataset | None, folders: Iterable[Pa
     if usual is not None and PartialState().is_main_process:
         for folder in folders:
             usual.save(folder)
-
-
-def decoding_facts(translator: Translator, test: Dataset, seconds: float) -> dict[str, Any]:
-    """How fast the test set was translated, by all processes together."""
-    facts = {"sentences_per_second": len(test) / seconds, "device": device_name(translator.device)}
-    facts |= {"processes": PartialState().num_processes, "precision": translator.precision}
-    return facts | ({"threads": torch.get_num_threads()} if translator.device.type == "cpu" else {})

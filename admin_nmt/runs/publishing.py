@@ -3,34 +3,44 @@
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from ..hub.cards import CARD, CURVE, FINAL, OMEGA, STANDARD, RequiredFacts, run_card
+from ..hub.cards import CARD, OMEGA, run_card
 from ..hub.repositories import push_folder
+from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, Results, load_results
 from ..system.files import whole_files
 from .pictures.weights import plot_mean_omega
-from .results import FILE, load_results
+
+HINTS = {
+    "test": "name a test set in data.test of the recipe and train anew",
+    "chosen": "let the run finish",
+    "export": "let the run finish",
+    "search": "let the run finish",
+}
+"""Facts that a card needs and not every run has, and what to do."""
 
 
-def read_facts(run: Path, results: Mapping[str, Any] | None = None) -> RequiredFacts:
-    """The facts of a finished run.
+def read_facts(run: Path, results: Results | None = None) -> Results:
+    """The facts of a finished run that has all that a card needs.
 
     Args:
         results: what will be in results.json; default: what is there.
 
     Raises:
-        ValueError: results.json is absent or damaged, or the run diverged.
+        ValueError: results.json is absent or damaged or lacks a fact, or the run diverged.
     """
-    facts = RequiredFacts(load_results(run) if results is None else results, run / FILE)
-    if diverged := facts.get("diverged"):
-        reason = str(diverged["reason"]).rstrip(".")
-        raise ValueError(f"{run}: has no model to describe, it diverged at update {diverged['update']} ({reason})")
+    facts = load_results(run) if results is None else results
+    if facts.diverged is not None:
+        reason = facts.diverged.reason.rstrip(".")
+        raise ValueError(f"{run}: has no model to describe, it diverged at update {facts.diverged.update} ({reason})")
+    for name, hint in HINTS.items():
+        if getattr(facts, name) is None:
+            raise ValueError(f"{run / RESULTS}: {name} is missing, and a model card needs it: {hint}")
     return facts
 
 
-def write_card(run: Path, folder: Path, repo_id: str | None = None, results: Mapping[str, Any] | None = None) -> Path:
+def write_card(run: Path, folder: Path, repo_id: str | None = None, results: Results | None = None) -> Path:
     """Write README.md and its pictures into the folder of a model; all are complete, or nothing changes.
 
     Args:
@@ -44,7 +54,7 @@ def write_card(run: Path, folder: Path, repo_id: str | None = None, results: Map
         ValueError: a fact, the run's curve.png or matplotlib is missing.
     """
     facts = read_facts(run, results)
-    text, omega = run_card(facts, folder, repo_id), facts.get("omega")
+    text, omega = run_card(facts, folder, repo_id), facts.omega
     if not folder.is_dir():
         raise ValueError(f"{folder}: is no folder; give that of a model of the run")
     if not (run / CURVE).is_file():
@@ -72,7 +82,7 @@ def check_card(run: Path, folder: Path, repo_id: str | None = None) -> None:
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name}: is missing from the model card: {again}")
     if (folder / CARD).read_text(encoding="utf-8") != fresh:
-        raise ValueError(f"{folder / CARD}: differs from what {run / FILE} gives: {again}")
+        raise ValueError(f"{folder / CARD}: differs from what {run / RESULTS} gives: {again}")
 
 
 def pictures(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTraining
 
 from ..data.batching import Survey
 from ..data.tokenizing import survey
+from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import check_language
 from ..system.processes import print_once, start_processes, wait_at_most
@@ -30,15 +31,7 @@ from .finishing import average_or_best, export, record_usual_scores, score_test_
 from .pictures.curves import plot_curve
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import (
-    device_name,
-    divergence_facts,
-    model_facts,
-    omega_facts,
-    results_or_none,
-    run_facts,
-    write_results,
-)
+from .results import device_name, model_facts, omega_facts, run_facts
 from .training_table import show_table
 
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
@@ -51,9 +44,9 @@ class ReportOmega(TrainerCallback):
         facts = omega_facts(model)
         if facts is None:
             return
-        print_once(f"      scale ω of the skip connections ({facts['origin']}), by sublayer:")
+        print_once(f"      scale ω of the skip connections ({facts.origin}), by sublayer:")
         for stack in ("encoder", "decoder"):
-            omega = [f"{mean:.2f}" for mean in facts[stack]]
+            omega = [f"{mean:.2f}" for mean in getattr(facts, stack)]
             shown = " ".join(omega if len(omega) <= 9 else [*omega[:4], "…", *omega[-4:]])
             print_once(f"        {stack}: {shown if len(set(omega)) > 1 else f'{omega[0]} in all {len(omega)}'}")
 
@@ -84,7 +77,8 @@ def run_recipe(recipe: Recipe) -> None:
         SystemExit: SIGTERM asked training to stop, and its checkpoint is written.
     """
     folder = Path(recipe.output_dir)
-    if (results_or_none(folder) or {}).get("status") == "finished":
+    ended = results_or_none(folder)
+    if ended is not None and ended.status == "finished":
         raise ValueError(
             f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
             "delete its results.json and raise training.max_steps"
@@ -112,7 +106,7 @@ def run_recipe(recipe: Recipe) -> None:
     try:
         train(trainer, folder)
     except DivergedError as error:
-        results = divergence_facts(error) | run_facts(recipe, prepared, trainer)
+        results = run_facts(recipe, prepared, trainer, diverged=error)
         if trainer.is_world_process_zero():
             write_results(folder, results)
         raise
@@ -198,7 +192,7 @@ def train(trainer: AdminTrainer, folder: Path) -> None:
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     finally:
         if trainer.is_world_process_zero():
-            plot_curve(trainer.state.log_history, folder / "curve.png")
+            plot_curve(trainer.state.log_history, folder / CURVE)
 
 
 def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
@@ -207,37 +201,29 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results.json says that the run has ended, so it is written last: the same command then finishes what was cut off.
     """
     folder = Path(recipe.output_dir)
-    results = {"status": "finished", "diverged": None} | run_facts(recipe, prepared, trainer)
-    print_once(
-        f"      {results['training']['minutes']:.1f} minutes; checkpoints: {folder}, curve: {folder / 'curve.png'}"
-    )
-    results["search"] = set_search(trainer, recipe)
+    results = run_facts(recipe, prepared, trainer)
+    print_once(f"      {results.training.minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / CURVE}")
+    results.search = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
-    results["chosen"] = average_or_best(
-        trainer, recipe.evaluation.average_last, folder / "final", always_average=recipe.evaluation.always_average
+    results.chosen = average_or_best(
+        trainer, recipe.evaluation.average_last, folder / FINAL, always_average=recipe.evaluation.always_average
     )
     # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
     model = trainer.accelerator.unwrap_model(trainer.model)
-    results |= {"model": model_facts(model), "omega": omega_facts(model)}
-    print_once(f"      saved: {folder / 'final'}")
+    results.model, results.omega = model_facts(model), omega_facts(model)
+    print_once(f"      saved: {folder / FINAL}")
     print_once("[4/5] writing the stock model and checking that it computes the same")
     if trainer.is_world_process_zero():
-        results["export"] = export(folder / "final", folder / "standard")
+        results.export = export(folder / FINAL, folder / STANDARD)
     trainer.accelerator.wait_for_everyone()
-    standard = folder / "standard" if (folder / "standard").is_dir() else folder / "final"
+    standard = folder / STANDARD if (folder / STANDARD).is_dir() else folder / FINAL
     print_once(f"[5/5] test set, beam search with {standard}")
-    results |= score_test_set(
-        standard,
-        prepared.data.get("test"),
-        recipe.languages[1],
-        recipe.evaluation.published_bleu,
-        prepared.more_references,
-    )
-    record_usual_scores(standard, prepared.data.get("valid"), {standard, folder / "final"})
+    score_test_set(results, standard, prepared, recipe.evaluation.published_bleu)
+    record_usual_scores(standard, prepared.data.get("valid"), {standard, folder / FINAL})
     if trainer.is_world_process_zero():
         write_cards(folder, results)
         write_results(folder, results)
-    print_once(f"      results: {folder / 'results.json'}")
+    print_once(f"      results: {folder / RESULTS}")
     print_once(closing_lines(recipe, standard))
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
+from finished_run import toy_results
 from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
@@ -23,6 +24,7 @@ from admin_nmt.experiments import grid_runner
 from admin_nmt.experiments.grid_runner import run_all, wanted_runs
 from admin_nmt.experiments.grids import Grid, load_grid
 from admin_nmt.experiments.tables import flat, line_of, made_with, outcome, spread, write_tables
+from admin_nmt.hub.run_folder import Results
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
 
 TRAINING = Path(__file__).parents[2] / "training"
@@ -47,33 +49,30 @@ if variant == "deepnorm":
     (folder / "started").touch()
     time.sleep(60)
 seed = int(arguments["--training.seed"])
-(folder / "results.json").write_text(json.dumps(RESULTS | {"seed": seed}))
+results = RESULTS
+results["training"]["seed"] = seed
+results["recipe"] |= {"output_dir": str(folder), "data": {"builtin": "phrasebook"}, "tokenizer": {}, "card": {}}
+results["recipe"] |= {"model": {"variant": variant}, "training": {"learning_rate": 1e-5, "seed": seed}}
+(folder / "results.json").write_text(json.dumps(results))
 """
 
 
 def results(variant: str = "admin", bleu: float | None = 30.0, nll: float = 2.0, layers: int = 6) -> dict:
     """results.json of a run; without `bleu` one that diverged at update 7."""
     history = [{"step": step, "nll": nll + 5 / step} for step in (1, 2, 3)] + [{"step": 3, "eval_loss": nll}]
-    run = {
-        "status": "finished" if bleu is not None else "diverged",
-        "diverged": None if bleu is not None else {"update": 7, "reason": "training diverged"},
-        "model": {
-            "variant": variant,
-            "encoder_layers": layers,
-            "decoder_layers": 6,
-            "d_model": 16,
-            "parameters": 12345,
-        },
-        "training": {"updates": 3, "minutes": 1.5, "tokens_per_second": 800.0, "peak_memory_gb": 1.0, "device": "CPU"},
-        "versions": {"torch": "2", "transformers": "5"},
-        "commit": "abc",
-        "history": history,
-    }
-    if bleu is not None:
-        scores = {"bleu": bleu, "chrf": 50.0, "ter": 40.0, "tokenized_lowercase_bleu": bleu + 1}
-        run["chosen"] = {"kind": "last weights", "valid": {"last weights": {"eval_loss": nll, "eval_perplexity": 7.4}}}
-        run["test"] = scores | {"bleu_signature": "nrefs:1|case:mixed", "chrf_signature": "nrefs:1|nc:6"}
-        run["search"] = {"num_beams": 5, "length_penalty": 1.0}
+    run = toy_results(
+        status="finished" if bleu is not None else "diverged",
+        diverged=None if bleu is not None else {"update": 7, "reason": "training diverged"},
+        versions={"torch": "2", "transformers": "5"},
+        commit="abc",
+        history=history,
+    )
+    run["model"] |= {"variant": variant, "encoder_layers": layers, "decoder_layers": 6, "config": {}}
+    run["training"] |= {"device": "CPU", "updates": 3, "minutes": 1.5}
+    if bleu is None:
+        return {name: value for name, value in run.items() if name not in ("chosen", "export", "test", "search")}
+    run["chosen"]["valid"] = {"last weights": {"eval_loss": nll, "eval_perplexity": 7.4}}
+    run["test"] |= {"bleu": bleu, "bleu_signature": "nrefs:1|case:mixed", "chrf_signature": "nrefs:1|nc:6"}
     return run
 
 
@@ -194,10 +193,10 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     recipe["model"]["omega_rule"] = "log_n"  # the default, which the system does not name
     made = results() | {"recipe": recipe}
     (run.folder / "results.json").write_text(json.dumps(made))
-    assert run.results() == made
+    assert run.results() == Results(**made)
     same = {"training.learning_rate": 1e-5}
     grid.overrides = same | {"training.logging_steps": 7, "card.note": "x"}
-    assert run.results() == made
+    assert run.results() == Results(**made)
     for name, old, new in (
         ("training.max_steps", -1, 9), ("training.adam_beta2", 0.98, 0.9), ("evaluation.num_beams", 5, 2),
     ):  # fmt: skip
@@ -251,7 +250,7 @@ def test_each_run_gets_its_share_of_the_cores_unless_threads_are_given(grid, lau
 
 def test_runs_that_ended_are_left_alone(grid, launch):
     run_all(pending(grid), 2, launch, told)
-    assert [run.results()["seed"] for run in grid.runs()] == [1, 1, 2, 2]
+    assert [run.results().training.seed for run in grid.runs()] == [1, 1, 2, 2]
     first = next(grid.runs()).folder
     (first / "results.json").unlink()
     assert [run.folder for run in pending(grid)] == [first]
@@ -311,7 +310,7 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     runs[1]["distinct_translations"], runs[4]["distinct_translations"] = 0.9, 0.05
     for run, content in zip(grid.runs(), runs, strict=False):
         run.folder.mkdir(parents=True)
-        (run.folder / "results.json").write_text(json.dumps(content))
+        (run.folder / "results.json").write_text(json.dumps(content | {"recipe": run.recipe().as_dict()}))
     (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
     table = write_tables(grid)
     post_ln, admin = table.splitlines()[2:]
@@ -364,7 +363,7 @@ def test_curves_by_hours_where_speeds_were_logged(grid):
     run.folder.mkdir(parents=True)
     values = results()
     values["history"] = [row | {"target_tokens": 900.0, "target_tokens_per_second": 3.0} for row in values["history"]]
-    (run.folder / "results.json").write_text(json.dumps(values))
+    (run.folder / "results.json").write_text(json.dumps(values | {"recipe": run.recipe().as_dict()}))
     write_tables(grid)
     assert "![learning curves by hours](curves-hours.png)" in (grid.output_dir / "README.md").read_text()
     assert (grid.output_dir / "curves-hours.png").stat().st_size > 10_000
@@ -415,13 +414,13 @@ def test_a_grid_from_the_command_line(tmp_path):
 
 
 def test_a_page_says_what_its_runs_were_made_with():
-    """A run of an earlier release did not record its precision."""
-    old, new, newer = results(), results(), results() | {"commit": "def"}
-    installed = results() | {"commit": None}  # a wheel, or a machine without git
-    assert made_with([flat(installed)]) == "CPU, torch 2, transformers 5"
-    assert made_with([flat(old), flat(installed)]) == "CPU, torch 2, transformers 5, commit abc"
-    for run in (new, newer):
-        run["training"]["precision"] = "bfloat16"
+    old, new, newer = (Results(**results()) for _ in range(3))
+    installed = Results(**results() | {"commit": None})  # a wheel, or a machine without git
+    made = "CPU, torch 2, transformers 5, trained in"
+    assert made_with([flat(installed)]) == f"{made} float32"
+    assert made_with([flat(old), flat(installed)]) == f"{made} float32, commit abc"
+    newer.commit = "def"
+    new.training.precision = newer.training.precision = "bfloat16"
     assert made_with([flat(run) for run in (old, new, newer, new)]) == (
-        "CPU, torch 2, transformers 5, commit abc; CPU, torch 2, transformers 5, trained in bfloat16, commit abc, def"
+        f"{made} float32, commit abc; {made} bfloat16, commit abc, def"
     )

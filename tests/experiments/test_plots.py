@@ -6,6 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from finished_run import toy_results
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from test_experiment import results
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from admin_nmt.cli.app import app
 from admin_nmt.experiments import plots
 from admin_nmt.hub.model_folder import short_names
+from admin_nmt.hub.run_folder import Results
 from admin_nmt.runs.pictures import curves as figures
 from admin_nmt.runs.pictures import weights as model_figures
 from admin_nmt.weights.exporting import standard_model
@@ -62,7 +64,7 @@ def test_figures_of_runs(picture, runs, figure):
 @pytest.mark.parametrize("broken", [float("nan"), None])  # None is what JSON has of it
 def test_a_diverged_run_ends_in_a_cross(kept, tmp_path, broken):
     history = [{"step": 1, "nll": 9.0}, {"step": 2, "nll": 8.0}, {"step": 3, "nll": broken}]
-    run = results("post_ln", None) | {"history": history}
+    run = Results(**results("post_ln", None) | {"history": history})
     figures.plot_perplexity({"wild": run}, "", tmp_path / "x.png")
     crosses = [line for line in kept[0].axes[0].lines if line.get_marker() == "x"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses] == [(2, pytest.approx(2.718281828**8))]
@@ -79,11 +81,13 @@ def on_axis(axes: plt.Axes) -> list[float]:
     return [line.get_xdata()[0] for line in marks if line.get_transform() == axes.get_xaxis_transform()]
 
 
-def run_of(*values: float, diverged: int | None = None) -> dict:
+def run_of(*values: float, diverged: int | None = None) -> Results:
     """A run whose training NLL was logged at the updates 1, 2 and so on."""
     history = [{"step": step, "nll": value} for step, value in enumerate(values, 1)]
-    status = "finished" if diverged is None else "diverged"
-    return {"status": status, "diverged": diverged and {"update": diverged}, "history": history}
+    if diverged is None:
+        return Results(**toy_results(history=history))
+    reason = {"update": diverged, "reason": "NaN"}
+    return Results(**toy_results(status="diverged", diverged=reason, history=history))
 
 
 def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
@@ -117,7 +121,7 @@ def test_the_legend_fits_into_the_figure(kept, tmp_path):
 def test_runs_of_other_settings_are_lines_of_their_own():
     profiled = results() | {"model": results()["model"] | {"config": {"omega_rule": "profile", "train_omega": True}}}
     expected = ["admin", "admin, omega_rule=profile, train_omega=True"]
-    assert [plots.line(run) for run in (results(), profiled)] == expected
+    assert [plots.line(Results(**run)) for run in (results(), profiled)] == expected
 
 
 def test_lines_connect_depths_of_one_stack():
@@ -141,8 +145,7 @@ def test_the_mean_is_over_finite_values(kept, tmp_path):
 
 
 def test_seeds_are_averaged(kept, tmp_path):
-    runs = [{"status": "finished", "history": [{"step": 10, "nll": value}]} for value in (2.0, 4.0)]
-    figures.plot_systems({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
+    figures.plot_systems({"a": [run_of(2.0), run_of(4.0)]}, "t", tmp_path / "x.png", unigram=6.0)
     line, level = kept[0].axes[0].lines
     assert list(line.get_ydata()) == [3.0]
     assert set(level.get_ydata()) == {6.0}
@@ -197,7 +200,7 @@ def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_pa
     (tmp_path / "results.json").write_text('{"model": {}, "status": "", "versions": {}, "commit": "", "diverged": {}}')
     for figure, folder, message in (
         ("omega", tmp_path / "standard", "standard: is a marian model; give the one as trained"),
-        ("curves", tmp_path, "results.json: lacks history, training"),
+        ("curves", tmp_path, "results.json: "),
     ):
         with pytest.raises(ValueError, match="nothing is left to draw"):
             picture(figure, folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from finished_run import toy_results
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
@@ -49,14 +50,18 @@ def folder(tmp_path_factory) -> Path:
     for name, lines in (("test.src", sources), ("test.ref", references), ("test.hyp", hypotheses)):
         write(folder / "runs" / "a" / name, lines)
     for name, status in (("a", "finished"), ("b", "diverged"), ("c", "finished")):
-        facts = {"status": status, "diverged": {"update": 7, "reason": "."} if status == "diverged" else None}
+        facts = toy_results(status=status, diverged={"update": 7, "reason": "."} if status == "diverged" else None)
         write(folder / "runs" / name / "results.json", [json.dumps(facts)])
     write(folder / "runs" / "torn" / "results.json", ['{"status":'])
     write(folder / "perfect.txt", references)
     write(folder / "short.txt", references[:-1])
     write(folder / "empty.txt", [])
     write(folder / "train.de", [target for _, target in phrasebook(300, 1, 1)["train"]])
-    for name, lines in (("test.ref", references[::-1]), ("test.hyp", hypotheses), ("results.json", ['{"a": 1}'])):
+    for name, lines in (
+        ("test.ref", references[::-1]),
+        ("test.hyp", hypotheses),
+        ("results.json", [json.dumps(toy_results())]),
+    ):
         write(folder / "runs" / "other_test_set" / name, lines)
     return folder
 
@@ -176,7 +181,7 @@ def grid(tmp_path_factory) -> Path:
                 write(run / name, lines)
             diverged = {"update": 7, "reason": "."} if (system, seed) == ("post_ln-6-6", 2) else None
             status = "diverged" if diverged else "finished"
-            write(run / "results.json", [json.dumps({"status": status, "diverged": diverged})])
+            write(run / "results.json", [json.dumps(toy_results(status=status, diverged=diverged))])
     write(folder / "runs.csv", [])
     return folder
 
@@ -251,7 +256,9 @@ def test_what_leaves_nothing_to_compare_is_one_line(folder, run_in, arguments, n
 
 
 def test_language_is_that_of_the_first_run_that_says_it(tmp_path):
-    write(tmp_path / "fr" / "results.json", ['{"recipe": {"languages": ["en", "fr"]}}'])
+    facts = toy_results()
+    facts["recipe"]["languages"] = ["en", "fr"]
+    write(tmp_path / "fr" / "results.json", [json.dumps(facts)])
     assert target_language([tmp_path / "hyp.txt", tmp_path / "fr"]) == "fr"
     assert target_language([tmp_path / "hyp.txt"]) == "de"
 
@@ -320,7 +327,7 @@ def test_comet_is_shown_with_the_digits_that_matter():
 def test_a_further_reference_of_a_run_is_one_of_its_test_set(tmp_path):
     for name, line in (("test.hyp", "x"), ("test.ref", "y"), ("test.ref1", "z")):
         (tmp_path / name).write_text(f"{line}\n")
-    (tmp_path / "results.json").write_text(json.dumps({"status": "finished", "test": {"bleu": 1.0}}))
+    (tmp_path / "results.json").write_text(json.dumps(toy_results()))
     assert read_run(tmp_path, [["z"]]) == ["x"]
     with pytest.raises(ValueError, match=r"test\.ref"):
         read_run(tmp_path, [["w"]])

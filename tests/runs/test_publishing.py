@@ -49,7 +49,7 @@ def test_an_outdated_card_is_refused_before_anything_is_sent(make_run, hub, publ
     results = json.loads((run / "results.json").read_text())
     del results["test"]["bleu"]
     (run / "results.json").write_text(json.dumps(results))
-    assert "test.bleu is missing" in publish(run, "--repo", REPO)
+    assert "test lacks bleu" in publish(run, "--repo", REPO)
     (run / "standard" / "README.md").unlink()
     assert publish(run, "--repo", REPO).startswith("error: ")
     assert not hub.requests

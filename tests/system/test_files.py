@@ -7,10 +7,11 @@ import time
 
 import pytest
 import torch
+from finished_run import toy_results
 from safetensors.torch import save_file
 
 from admin_nmt.decoding.file_translation import PartialFile
-from admin_nmt.runs.results import write_results
+from admin_nmt.hub.run_folder import Results, write_results
 from admin_nmt.system.files import json_text, new_folder, whole_file, whole_files, write_text_whole
 
 
@@ -149,7 +150,7 @@ def test_links_under_foreseeable_names_lead_nobody_elsewhere(tmp_path, suffix):
     folder.mkdir()
     for name in ("results.json", "recipe.yaml", "out.partial.json"):
         planted(folder, name + suffix, victim)
-    write_results(folder, {"status": "finished"})
+    write_results(folder, Results(**toy_results()))
     write_text_whole(folder / "recipe.yaml", "x: 1\n")
     with PartialFile(folder / "out", {}) as file:
         file.append(["a"], ["b"])

@@ -419,7 +419,7 @@ def train_system(setup: Setup, fields: Fields) -> Fields:
     (run,) = wanted_runs(grid, ["-".join(fields["words"])], grid.seeds[:1])
     write_unigram(prepared.data, len(prepared.target_tokenizer), grid.output_dir)
     if run.results() is None:
-        run_all([run], 1, [sys.executable], lambda run: outcome(run.results() or {}))
+        run_all([run], 1, [sys.executable], lambda run: outcome(run.results()))
     results = run.results()
     if results is None:
         raise RuntimeError(f"{run.folder / 'train.log'}: {last_line(run)}")

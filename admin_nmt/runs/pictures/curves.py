@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from ...hub.run_folder import Results
 from .x_axis import LABELS, By, History, positions
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
@@ -24,7 +25,6 @@ CROSS = "×: diverged or not finite"
 DODGE = 0.03  # between models of one depth, whose marks would hide each other
 ROW = 0.2  # inches of a line of the legend
 HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
-Results = Mapping[str, Any]
 Shape = tuple[int, int]  # layers of the encoder and of the decoder
 
 
@@ -47,7 +47,7 @@ def literal(text: str) -> str:
 
 def labelled(name: str, runs: Sequence[Results]) -> str:
     """A line's entry in the legend, which says when runs of it diverged: there may be nothing else to see of them."""
-    updates = [str(run["diverged"]["update"]) for run in runs if run["status"] == "diverged"]
+    updates = [str(run.diverged.update) for run in runs if run.diverged]
     return literal(f"{name} (diverged at update {', '.join(updates)})" if updates else name)
 
 
@@ -123,7 +123,7 @@ def dots(values: Sequence[float]) -> dict[str, Any]:
 
 def diverged_at(run: Results, by: By) -> float | None:
     """Where on the x axis a run diverged."""
-    return positions(run["history"], by)(run["diverged"]["update"]) if run["status"] == "diverged" else None
+    return positions(run.history, by)(run.diverged.update) if run.diverged else None
 
 
 def plot_systems(
@@ -144,12 +144,12 @@ def plot_systems(
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (system, runs) in enumerate(systems.items()):
             style = line_style(index)
-            points = band([run["history"] for run in runs], name, by)
+            points = band([run.history for run in runs], name, by)
             steps, low, middle, high = list(zip(*points, strict=True)) or ([], [], [], [])
             axes.plot(steps, middle, label=labelled(system, runs), **style, **dots(middle))
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
             for run in runs:
-                crosses |= mark_breaks(axes, *series(run["history"], name, by), style["color"], diverged_at(run, by))
+                crosses |= mark_breaks(axes, *series(run.history, name, by), style["color"], diverged_at(run, by))
         if unigram is not None:
             axes.axhline(unigram, color="grey", linewidth=1, linestyle=":", label="word frequencies alone")
         axes.set(xlabel=LABELS[by], title=label)
@@ -196,7 +196,7 @@ def plot_perplexity(runs: Mapping[str, Results], title: str, path: Path, by: By 
     crosses = False
     for axes, (name, label) in zip(panels, (("nll", "training"), ("eval_loss", "validation")), strict=True):
         for index, (run, results) in enumerate(runs.items()):
-            steps, values = series(results["history"], name, by)
+            steps, values = series(results.history, name, by)
             style, perplexities = line_style(index), [perplexity(value) for value in values]
             axes.plot(steps, perplexities, label=labelled(run, [results]), **style, **dots(perplexities))
             crosses |= mark_breaks(axes, steps, perplexities, style["color"], diverged_at(results, by))

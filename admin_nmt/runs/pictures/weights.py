@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
 
+from ...hub.run_folder import OmegaFacts
 from ...model.omega import log_n
 from ...model.sublayers import Stack, count_sublayers
 from ...weights.folding import omega_by_sublayer
@@ -121,20 +121,16 @@ def origin(model: AdminForConditionalGeneration) -> str:
     return f"{kind}, then trained" if model.config.train_omega else kind
 
 
-def plot_mean_omega(omega: Mapping[str, Any], path: Path) -> None:
-    """A small plot of the mean ω of each sublayer, for a model card.
-
-    Args:
-        omega: its values from the bottom of each stack, under "encoder" and "decoder".
-    """
+def plot_mean_omega(omega: OmegaFacts, path: Path) -> None:
+    """A small plot of the mean ω of each sublayer, for a model card."""
     figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
     # Okabe and Ito's blue and vermilion, which colour-blind readers tell apart, and markers for print.
     for stack, colour, marker in (("encoder", "#0072B2", "o"), ("decoder", "#D55E00", "s")):
-        values = omega[stack]
+        values = getattr(omega, stack)
         axes.plot(
             range(1, len(values) + 1), values, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=stack
         )
-    highest = max(*omega["encoder"], *omega["decoder"])
+    highest = max(*omega.encoder, *omega.decoder)
     axes.set(xlabel="sublayer, from the bottom of the stack", ylim=(0, 1.1 * highest))
     axes.set_ylabel("mean ω", rotation=0, ha="right", va="center")  # turned it reads as ε
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
