@@ -139,7 +139,7 @@ class RunTests:
 
 
 def exchanged(rng: np.random.Generator, trials: int, sentences: int, runs: int, ours: int) -> npt.NDArray[np.bool_]:
-    """Which of the translations of each sentence, by the runs of two systems together, go to the first system.
+    """Choose which translations of each sentence, by the runs of two systems together, go to the first system.
 
     Any `ours` of the `runs` translations are equally likely, in every trial and for every sentence: by the hypothesis
     that the systems do not differ, it makes no difference which run of which system gave a translation.

@@ -273,18 +273,6 @@ def test_the_survey_is_that_of_the_batches(pairs, max_tokens, window, block):
     assert 0 <= sampler.survey.padding < 1
 
 
-def test_an_epoch_shuffles_the_batches_of_each_window_in_its_own_way():
-    """Three windows of ten batches of ten pairs, all of one length."""
-    orders = []
-    for seed, epoch in ((7, 0), (7, 1), (8, 0)):
-        sampler = windowed([5] * 300, [5] * 300, 50, seed=seed, window=100, block=100)
-        sampler.set_epoch(epoch)
-        batches = [batch[0] for batch in sampler]
-        orders += [tuple(first % 100 // 10 for first in batches[start : start + 10]) for start in (0, 10, 20)]
-    assert all(sorted(order) == list(range(10)) for order in orders)
-    assert len({*orders, tuple(range(10))}) == 10
-
-
 def test_a_window_comes_from_all_over_the_corpus():
     sampler = windowed(*random_lengths(1024))
     assert [len(window) for window in sampler.windows] == [4] * 16

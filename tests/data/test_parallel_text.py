@@ -53,6 +53,25 @@ def test_two_text_files(write, load, suffix):
     assert load(write(f"x.en{suffix}", lines(sources)), write(f"x.de{suffix}", lines(targets))) == PAIRS
 
 
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("name", ["x.tsv", "x.tsv.gz", "x.jsonl", "x.jsonl.gz", "x.parquet"])
+def test_files_of_pairs_in_both_directions(write, load, tmp_path, name, nested):
+    records = [{"en": source, "de": target} for source, target in PAIRS]
+    if name == "x.parquet" and nested:
+        features = Features({"translation": Translation(["en", "de"])})
+        Dataset.from_list([{"translation": r} for r in records], features=features).to_parquet(tmp_path / name)
+    elif name == "x.parquet":
+        Dataset.from_list(records).to_parquet(tmp_path / name)
+    elif ".jsonl" in name:
+        write(name, lines(json.dumps({"id": 7, "translation": r} if nested else r) for r in records))
+    else:
+        write(name, lines("\t".join(pair) for pair in PAIRS))
+        assert load(tmp_path / name) == PAIRS
+        return
+    assert load(tmp_path / name, columns=["en", "de"]) == PAIRS
+    assert load(tmp_path / name, columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
+
+
 @pytest.fixture
 def pipe(tmp_path):
     """Makes a named pipe, into which a thread writes these bytes once."""
@@ -132,33 +151,6 @@ def test_a_file_is_read_again_only_after_a_change(write, load, monkeypatch):
     assert load(path) == [("a", "b")]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_tsv(write, load, suffix):
-    assert load(write(f"x.tsv{suffix}", lines("\t".join(pair) for pair in PAIRS))) == PAIRS
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("nested", [True, False])
-def test_json_lines(write, load, suffix, nested):
-    records = [{"en": source, "de": target} for source, target in PAIRS]
-    content = lines(json.dumps({"id": 7, "translation": r} if nested else r) for r in records)
-    path = write(f"x.jsonl{suffix}", content)
-    assert load(path, columns=["en", "de"]) == PAIRS
-    assert load(path, columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
-
-
-@pytest.mark.parametrize("nested", [True, False])
-def test_parquet(tmp_path, load, nested):
-    records = [{"en": source, "de": target} for source, target in PAIRS]
-    if nested:
-        features = Features({"translation": Translation(["en", "de"])})
-        dataset = Dataset.from_list([{"translation": r} for r in records], features=features)
-    else:
-        dataset = Dataset.from_list(records)
-    dataset.to_parquet(tmp_path / "x.parquet")
-    assert load(tmp_path / "x.parquet", columns=["de", "en"]) == [(target, source) for source, target in PAIRS]
-
-
 def test_what_the_datasets_library_knows_by_name(tmp_path, load):
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -181,47 +173,40 @@ def test_lines_end_at_line_feeds_only(write, texts):
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "message"),
+    ("source", "target", "named"),
     [
-        ("a\nb\nc\n", "a\n", r"x\.en has 3 lines and .*x\.de has 1: line 2 has no counterpart"),
-        ("a\n", "a\nb\nc\nd", r"x\.en has 1 lines and .*x\.de has 4: line 2 has no counterpart"),
-        ("a\nb\n", b"a\nb\xff\xfec\n", r"x\.de: line 2 is not valid UTF-8 \(byte 0xff at column 2\); convert the file"),
-        (
-            "a\n",
-            "a\n".encode("utf-16"),
-            r"x\.de: line 1 is not .*; convert .*, such as iconv -f UTF-16 -t UTF-8 .*x\.de > new$",
-        ),
-        (
-            b"PK\x03\x04\xff\n",
-            "a\n",
-            r"x\.en: line 1 is not .*; it looks like a document or an archive: save it as plain",
-        ),
-        ("", "a\n", r"x\.en: the file is empty"),
-        ("a\n", "", r"x\.de: the file is empty"),
+        ("a\nb\nc\n", "a\n", r"x\.en has 3 lines and .*x\.de has 1: line 2"),
+        ("a\n", "a\nb\nc\nd", r"x\.en has 1 lines and .*x\.de has 4: line 2"),
+        ("a\nb\n", b"a\nb\xff\xfec\n", r"x\.de: line 2 .*byte 0xff at column 2"),
+        ("a\n", "a\n".encode("utf-16"), r"x\.de: line 1 .*iconv"),
+        (b"PK\x03\x04\xff\n", "a\n", r"x\.en: line 1 .*archive"),
+        ("", "a\n", r"x\.en: .*empty"),
+        ("a\n", "", r"x\.de: .*empty"),
     ],
 )
-def test_faulty_text_files_are_named(write, load, source, target, message):
-    with pytest.raises(ValueError, match=message):
+def test_faulty_text_files_are_named(write, load, source, target, named):
+    with pytest.raises(ValueError, match=named):
         load(write("x.en", source), write("x.de", target))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "named"),
     [
-        ("x.tsv", "a\tb\na\tb\tc\n", r"x\.tsv: line 2 has 3 tab-separated fields"),
-        ("x.tsv", "a\tb\n\n", r"x\.tsv: line 2 has 1 tab-separated fields"),
-        ("x.jsonl", '{"source": "a", "target": "b"}\n[\n', r"x\.jsonl: line 2 is not one JSON object"),
-        ("x.jsonl", '{"source": "a"}\n', r"x\.jsonl: line 1 has no texts 'source' and 'target'"),
-        ("x.jsonl", '{"source": "a", "target": 1}\n', r"x\.jsonl: line 1 has no texts"),
-        ("x.jsonl", "[" * 100_000, r"x\.jsonl: line 1 is not one JSON object"),
-        ("x.jsonl", '{"source": ' + "1" * 5000, r"x\.jsonl: line 1 is not one JSON object"),
-        ("x.jsonl", '{"translation": "a"}\n', r"x\.jsonl: line 1 has no texts"),
-        ("x.jsonl", '{"source": "a", "target": "\\ud83d"}\n', r"x\.jsonl: line 1 holds half a surrogate pair"),
-        ("x.txt", "a\n", r"x\.txt: give the other side as target"),
+        ("x.tsv", "a\tb\na\tb\tc\n", "line 2"),
+        ("x.tsv", "a\tb\n\n", "line 2"),
+        ("x.jsonl", '{"source": "a", "target": "b"}\n[\n', "line 2"),
+        ("x.jsonl", '{"source": "a"}\n', "line 1 .*'target'"),
+        ("x.jsonl", '{"source": "a", "target": 1}\n', "line 1"),
+        ("x.jsonl", "[" * 100_000, "line 1"),
+        ("x.jsonl", '{"source": ' + "1" * 5000, "line 1"),
+        ("x.jsonl", '{"translation": "a"}\n', "line 1"),
+        ("x.jsonl", '{"source": "a", "target": "\\ud83d"}\n', "line 1 .*surrogate"),
+        ("x.txt", "a\n", "target"),
+        ("x.parquet", "PAR2 and other rubbish", "Parquet"),
     ],
 )
-def test_faulty_files_of_pairs_are_named(write, load, name, content, message):
-    with pytest.raises(ValueError, match=message):
+def test_faulty_files_of_pairs_are_named(write, load, name, content, named):
+    with pytest.raises(ValueError, match=rf"{name}: .*{named}"):
         load(write(name, content))
 
 
@@ -253,11 +238,6 @@ def test_a_name_with_brackets_is_a_name_where_there_is_such_a_file(tmp_path, loa
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.tsv").write_text(f"{text}\tx\n")
     assert load(tmp_path / "v[1]" / "a.tsv") == [("meant", "x")]
-
-
-def test_a_damaged_parquet_file_is_named(write, load):
-    with pytest.raises(ValueError, match=r"x\.parquet: Parquet magic bytes not found"):
-        load(write("x.parquet", "PAR2 and other rubbish"))
 
 
 def test_a_truncated_gzip_file_is_named(tmp_path, write, load):

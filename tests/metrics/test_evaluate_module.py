@@ -67,19 +67,6 @@ def test_scores_load_without_the_network_and_combine(tmp_path):
         assert any(key.startswith(name) for key in result)
 
 
-def test_sentences_may_come_one_by_one():
-    module = load("chrf")
-    for prediction, reference in zip(HYPOTHESES, REFERENCES, strict=True):
-        module.add(prediction=prediction, reference=reference)
-    assert module.compute()["chrf"] == all_scores(REFERENCES)["chrf"]
-
-
-def test_language_chooses_the_tokeniser_of_bleu():
-    chinese = load("bleu").compute(predictions=["我喜欢读书。"], references=["我喜欢看书。"], language="zh")
-    assert "|tok:zh|" in chinese["bleu_signature"]
-    assert "|tok:13a|" in load("bleu").compute(**TEXTS)["bleu_signature"]
-
-
 @pytest.mark.parametrize("name", ["meteor", "tokenized_bleu"])
 def test_a_language_that_is_needed_is_asked_for(name):
     with pytest.raises(ValueError, match=f"{name} needs the target language"):

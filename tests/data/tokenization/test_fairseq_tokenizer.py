@@ -155,39 +155,6 @@ def test_overwritten_symbols_take_the_later_id(tmp_path):
     assert (len(tokenizer), tokenizer("a")["input_ids"], tokenizer.decode([4, 6])) == (8, [6, 2], "a a")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a 5\nb\n", r"dict\.txt, line 2: 'b' is no entry"),
-        ("a 5\nb five\n", r"line 2: 'b five' is no entry"),
-        ("a 5\na 4\n", r"line 2: the symbol 'a' is in the dictionary already"),
-        ("<unk> 5\n", r"line 1: the symbol '<unk>' is in"),
-        ("<unk> 5 #fairseq:overwrite\n", r"line 1: the symbol '<unk>' is in"),
-    ],
-)
-def test_damaged_dictionaries_name_the_line(tmp_path, content, message):
-    path = tmp_path / "dict.txt"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_dictionary(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"#version: 0.2\na b\nc\n", "codes, line 3: 'c' is not a merge"),
-        (b"a b c\n", "codes, line 1: 'a b c' is not a merge"),
-        (b"#version: 0.3\na b\n", "version 0.3 are unknown"),
-        (b"\xff\xfe", "is not UTF-8"),
-    ],
-)
-def test_damaged_codes_name_the_line(tmp_path, content, message):
-    path = tmp_path / "codes"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        BpeCodes(path)
-
-
 @pytest.mark.shared
 def test_real_codes_and_dictionary(shared):
     """Multi30k through a real checkpoint's codes: the words of its own 20 sources, and 500 other lines."""
@@ -205,3 +172,23 @@ def test_real_codes_and_dictionary(shared):
             assert tokenizer(line.strip())["input_ids"] == [*ids, 2]
             unknown += ids.count(3)
     assert unknown > 0
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "named"),
+    [
+        (read_dictionary, b"a 5\nb\n", "line 2"),
+        (read_dictionary, b"a 5\nb five\n", "line 2"),
+        (read_dictionary, b"a 5\na 4\n", "line 2"),
+        (read_dictionary, b"<unk> 5 #fairseq:overwrite\n", "line 1"),
+        (BpeCodes, b"#version: 0.2\na b\nc\n", "line 3"),
+        (BpeCodes, b"a b c\n", "line 1"),
+        (BpeCodes, b"#version: 0.3\na b\n", r"0\.3"),
+        (BpeCodes, b"\xff\xfe", "UTF-8"),
+    ],
+)
+def test_damaged_files_are_named_with_the_line(tmp_path, read, content, named):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"file.*{named}"):
+        read(path)
