@@ -182,12 +182,12 @@ def test_a_full_disk_is_told_as_the_system_does(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "target"),
+    ("field", "value", "target"),
     [
-        ({"vocab_size": 301}, False),
-        ({"decoder_vocab_size": 301}, True),
-        ({"pad_token_id": 0}, False),
-        ({"eos_token_id": 2}, False),
+        ("vocab_size", 301, False),
+        ("decoder_vocab_size", 301, True),
+        ("pad_token_id", 0, False),
+        ("eos_token_id", 2, False),
     ],
 )
 def test_check_tokenizer_names_the_field_that_differs(tokenizer, field, value, target):
