@@ -192,7 +192,7 @@ def _translate(
     try:
         sentences = sentences_of(text or "", models[0].description.source_language)
         options = SearchOptions(num_beams=int(num_beams), nbest=int(num_beams), length_penalty=length_penalty)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         gr.Warning(escape(str(error)), title="Not translated")
         return ["", "", None] * len(models)
     shown: list[Any] = []
@@ -228,28 +228,27 @@ def _show_details(state: gr.State, languages: tuple[str, str] | None) -> None:
         for number, (sentence, found) in enumerate(rows):
             if not sentence:
                 continue
-            with gr.Accordion(sentence, open=number == 0, elem_classes="sentence"), gr.Row():
-                with gr.Column(min_width=NARROWEST):
-                    gr.HighlightedText(
-                        alternatives(found),
-                        label="Best translations",
-                        show_legend=True,
-                        color_map=COLOURS,
-                        rtl=_is_leftward(languages),
-                        elem_classes="alternatives",
-                    )
+            with gr.Accordion(sentence, open=number == 0, elem_classes="sentence"):
+                gr.HighlightedText(
+                    alternatives(found),
+                    label="Best translations",
+                    show_legend=True,
+                    color_map=COLOURS,
+                    rtl=_is_leftward(languages),
+                    elem_classes="alternatives",
+                )
                 weights = found[0].attention
                 if weights is not None and weights.size and max(weights.shape) <= MOST_TOKENS:
-                    with gr.Column(min_width=NARROWEST):
-                        gr.Dataframe(
-                            heat_map(found[0], weights),
-                            label="Attention in percent, from each token of the translation (rows) to the source",
-                            show_label=True,
-                            interactive=False,
-                            buttons=[],
-                            pinned_columns=1,
-                            elem_classes="heat-map",
-                        )
+                    gr.Dataframe(
+                        heat_map(found[0], weights),
+                        label="Attention in percent, from each token of the translation (rows) to the source",
+                        show_label=True,
+                        interactive=False,
+                        buttons=[],
+                        pinned_columns=1,
+                        max_height=900,
+                        elem_classes="heat-map",
+                    )
 
 
 def alternatives(found: Sequence[Translation]) -> list[tuple[str, str | None]]:

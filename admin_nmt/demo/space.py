@@ -20,11 +20,11 @@ from .description import describe_model
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".jinja", ".tsv", ".typed")
 # Rooms that the page does without.
-NOT_SHOWN = ("cli", "experiments", "grids", "recipes", "runs", "trainer")
+NOT_SHOWN = ("accelerate", "cli", "experiments", "grids", "recipes", "runs", "trainer")
 # These have the releases of the machine that published. The others keep the package's own bounds, for a Space adds
 # packages of the Hub that have bounds of their own.
 PINNED = ("torch", "transformers", "ctranslate2")
-EXTRA = "ctranslate2"
+EXTRAS = ("ctranslate2", "paragraphs")
 APP = '''"""A page that translates with {model}; the package admin_nmt lies beside this file."""
 
 from admin_nmt.demo.page import build_page, serve
@@ -89,12 +89,12 @@ def write_space(folder: Path, model: Path, repo: str) -> None:
 
 
 def requirements() -> list[str]:
-    """List what the package needs, and CTranslate2; Gradio comes with the Space."""
+    """List what the package and these extras need; Gradio comes with the Space."""
     found = []
     for line in requires("admin_nmt") or []:
         requirement, _, marker = line.partition(";")
         name = re.split(r"[^\w.-]", requirement)[0]
-        if not marker or f'extra == "{EXTRA}"' == marker.strip():
+        if not marker or marker.strip() in [f'extra == "{extra}"' for extra in EXTRAS]:
             found.append(_pinned(name) if name in PINNED else requirement.strip())
     return found
 

@@ -27,6 +27,7 @@ def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
     assert card.title == "English to German" and card.sdk_version and card.python_version
     requirements = (folder / "requirements.txt").read_text().splitlines()
     assert any(re.fullmatch(r"transformers==[\d.]+", line) for line in requirements)
+    assert {"ctranslate2", "sentencex"} <= {re.split(r"\W", line)[0] for line in requirements}
     assert not any("gradio" in line or "pytest" in line for line in requirements)
     # The package of the Space alone builds the page.
     app = (folder / "app.py").read_text().split("\npage = ")[0]
