@@ -29,7 +29,7 @@ PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named af
 
 @dataclass
 class Grid:
-    """What a grid file holds.
+    """Systems and seeds to train with one recipe.
 
     Args:
         title: of the tables and plots.
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def arguments(self) -> list[str]:
-        """What follows the recipe on the command line of `train`; the last of two values for a field holds."""
+        """Arguments behind the recipe on the command line of `train`; the last of two values for a field holds."""
         own = {SEED: self.seed, "output_dir": str(self.folder)}
         values = dict(self.grid.overrides) | dict(self.grid.systems[self.system]) | own
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]

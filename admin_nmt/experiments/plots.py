@@ -1,6 +1,5 @@
 """Single pictures: of runs, from their results.json, or of models, from their folders."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,40 +21,22 @@ DEFAULTS = {
 }
 
 
-def read_json(path: Path, needed: set[str]) -> dict[str, Any]:
-    """What a run or a measurement left; raises OSError where there is no file, ValueError where it lacks `needed`."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: is no valid JSON ({error})") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: is no JSON object")
-    check(path, values, needed)
-    return values
-
-
-def check(path: Path, values: Mapping[str, Any], needed: set[str]) -> None:
-    """Raises ValueError where `values`, from a file of another version, lack any that are needed."""
-    if missing := needed - set(values):
-        raise ValueError(f"{path}: lacks {', '.join(sorted(missing))}; make it anew with this version")
-
-
-def results(folder: Path) -> Results:
-    """results.json of a run that ended."""
-    if not folder.exists():
-        raise ValueError(f"{folder}: there is no such folder")
-    return load_results(folder)
-
-
 def results_with_speeds(folder: Path) -> Results:
     """results.json of a run whose curve can be drawn by target tokens and by hours."""
-    values = results(folder)
-    if not has_speeds(values.history):
+    results = load_results(folder)
+    if not has_speeds(results.history):
         raise ValueError(f"{folder / RESULTS}: logged no target tokens and speeds; draw its curve by updates")
-    return values
+    return results
+
+
+def depth_row(folder: Path) -> dict[str, Any]:
+    """Facts of a run for the picture by depth, with the name of its line."""
+    results = load_results(folder)
+    return flat(results) | {"line": line(results)}
 
 
 def load(folder: Path) -> AdminForConditionalGeneration:
+    """The model as it was trained: `from_pretrained` would draw the weights of a standard one at random."""
     model = load_model(folder)
     if not isinstance(model, AdminForConditionalGeneration):
         raise ValueError(f"{folder}: is a {model.config.model_type} model; give the one as trained, such as final/")
@@ -63,6 +44,7 @@ def load(folder: Path) -> AdminForConditionalGeneration:
 
 
 def load_with_omega(folder: Path) -> AdminForConditionalGeneration:
+    """The model as it was trained, if it has ω."""
     model = load(folder)
     if not model.config.has_omega:
         raise ValueError(f"{folder}: variant {model.config.variant!r} has no ω to show")
@@ -79,7 +61,7 @@ def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
 
 
 def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, Any]:
-    """What `read` makes of each folder, by short names; where it cannot, this is said on stderr."""
+    """Apply `read` to each folder, by short names; a folder where it fails is named on stderr and left out."""
     found = {}
     for name, folder in zip(short_names(folders), folders, strict=True):
         try:
@@ -90,7 +72,7 @@ def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, 
 
 
 def line(results: Results) -> str:
-    """What runs have in common that differ in depth and seed alone: the variant, and what is not as by default."""
+    """Name of a run without depth and seed: the variant, and settings that are not as by default."""
     config = results.model.config
     changed = [f"{name}={config[name]}" for name, value in DEFAULTS.items() if config.get(name, value) != value]
     return ", ".join([results.model.variant, *changed])
@@ -98,11 +80,8 @@ def line(results: Results) -> str:
 
 Draw = Callable[[Mapping[str, Any], str, Path, By], None]
 FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
-    "curves": (results, plot_perplexity),
-    "depth": (
-        lambda folder: flat(run := results(folder)) | {"line": line(run)},
-        lambda rows, title, path, by: plot_depths([*rows.values()], title, path),
-    ),
+    "curves": (load_results, plot_perplexity),
+    "depth": (depth_row, lambda rows, title, path, by: plot_depths([*rows.values()], title, path)),
     "dlcl": (load, lambda models, title, path, by: plot_history_weights(next(iter(models.values())), path)),
     "omega": (load_with_omega, lambda models, title, path, by: plot_omega(models, path)),
     "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path, by: plot_sizes(sizes, path)),

@@ -18,7 +18,7 @@ RUN_OF_GRID = re.compile(r"(.+)-seed(\d+)")  # a folder of a grid: system and se
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may be a system, or a training run of one.
+    """A possible system, or a training run of one.
 
     Attributes:
         name: of the system.
@@ -32,7 +32,7 @@ class Candidate:
 
 
 def candidates(argument: str) -> list[Candidate]:
-    """What an argument stands for: `name=path`, a path with its own name without ending, or all runs of a grid."""
+    """The candidates of an argument: `name=path`, a path with its own name without ending, or all runs of a grid."""
     path = Path(argument)
     if "=" in argument and not path.exists():
         name, rest = argument.split("=", 1)
@@ -113,13 +113,13 @@ def read_systems(
     return systems, [one.path for one in kept], left_out
 
 
-def beside(paths: Iterable[Path], name: str) -> Path | None:
+def first_file(paths: Iterable[Path], name: str) -> Path | None:
     """The file `name` of the first run that has it."""
     return next((path / name for path in paths if (path / name).is_file()), None)
 
 
 def target_language(paths: Iterable[Path]) -> str:
-    """That of the first run that says so, else German."""
+    """Target language of the first run that has results, else German."""
     return next((found.recipe.languages[1] for path in paths if (found := facts(path))), "de")
 
 
@@ -166,7 +166,7 @@ def compare_systems(
     comparison = compare(
         systems,
         reference_rows(columns),
-        sources=read_sources(source or beside(kept, SOURCES), len(columns[0])),
+        sources=read_sources(source or first_file(kept, SOURCES), len(columns[0])),
         baseline=chosen,
         train_target=read_lines(train_target) if train_target else None,
         language=language or target_language(kept),
@@ -189,7 +189,7 @@ def read_references(files: Sequence[str | Path]) -> list[list[str]]:
 
 def reference_files(paths: Iterable[Path]) -> list[Path]:
     """The references of the first run that has some."""
-    if (found := beside(paths, reference_name(0))) is None:
+    if (found := first_file(paths, reference_name(0))) is None:
         raise ValueError("no run here has a test.ref; give the references with --reference")
     files = [found]
     while (further := found.with_name(reference_name(len(files)))).is_file():

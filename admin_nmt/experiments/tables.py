@@ -64,7 +64,7 @@ def spread(values: Iterable[float | None], digits: int = 2) -> str:
 
 
 def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
-    """How many seeds of a system ended, diverged, are stuck at the level of word frequencies, or degenerate."""
+    """Number of seeds of a system that ended, diverged, are stuck at the level of word frequencies, or degenerate."""
     finished = [row for row in rows if row["status"] == "finished"]
     parts = [f"{len(finished)} of {runs}" if len(finished) < runs else f"{runs}"]
     diverged = [str(row["diverged_at"]) for row in rows if row["status"] == "diverged"]
@@ -80,7 +80,7 @@ def verdict(rows: list[Row], runs: int, unigram: float | None) -> str:
 
 
 def is_degenerate(row: Row) -> bool:
-    """Whether a run's model gives most sources the same few translations."""
+    """True where a run's model gives most sources the same few translations."""
     return (row["distinct_translations"] or 1) <= DEGENERATE
 
 
@@ -162,12 +162,12 @@ def distinct(texts: Iterable[str]) -> str:
 
 
 def have_speeds(results: Iterable[Results]) -> bool:
-    """Whether the curves of all runs can be drawn by hours; runs that diverged at once have no speed."""
+    """True where the curves of all runs can be drawn by hours; runs that diverged at once have no speed."""
     return all(has_speeds(run.history) for run in results)
 
 
 def differ_in_depth(rows: list[Row]) -> bool:
-    """Whether a plot of the scores by depth has something to show."""
+    """True where a plot of the scores by depth has something to show."""
     return len({(row["encoder_layers"], row["decoder_layers"]) for row in rows if row["bleu"] is not None}) > 1
 
 

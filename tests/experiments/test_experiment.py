@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from math import log
 from pathlib import Path
 
@@ -15,10 +16,9 @@ import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
 from finished_run import toy_results
-from typer.testing import CliRunner
+from toy import error, invoke
 
 from admin_nmt import AdminConfig
-from admin_nmt.cli.app import app
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.experiments import grid_runner
 from admin_nmt.experiments.grid_runner import run_all, wanted_runs
@@ -101,7 +101,7 @@ def pending(grid: Grid) -> list:
     return [run for run in grid.runs() if run.results() is None]
 
 
-def told(run) -> str:
+def outcome_of(run) -> str:
     return outcome(run.results())
 
 
@@ -119,11 +119,23 @@ def test_every_system_of_the_grids_is_a_recipe(path):
     assert len(configurations) == len(grid.systems)  # no two systems are the same
 
 
-def test_the_last_override_wins(recipe_file, tmp_path):
-    path = tmp_path / "grid.yaml"
-    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [3]}
-    values["overrides"] = {"model.variant": "post_ln", "model.dropout": 0.2, "training.max_steps": 5}
-    path.write_text(yaml.safe_dump(values | {"systems": {"a": {"model.dropout": 0.3, "training.max_steps": 6}}}))
+@pytest.fixture
+def grid_file(tmp_path, recipe_file) -> Callable[[dict], Path]:
+    """Writes a grid of one system with some fields changed."""
+
+    def write(change: dict) -> Path:
+        values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
+        path = tmp_path / "grid.yaml"
+        path.write_text(yaml.safe_dump(values | change, sort_keys=False))
+        return path
+
+    return write
+
+
+def test_the_last_override_wins(grid_file, tmp_path):
+    overrides = {"model.variant": "post_ln", "model.dropout": 0.2, "training.max_steps": 5}
+    systems = {"a": {"model.dropout": 0.3, "training.max_steps": 6}}
+    path = grid_file({"overrides": overrides, "systems": systems, "seeds": [3]})
     (run,) = load_grid(path, ["--training.max_steps", "7", "--output_dir", str(tmp_path / "x")]).runs()
     recipe = run.recipe()
     assert recipe.model.given() == {"variant": "post_ln", "dropout": 0.3}
@@ -132,42 +144,33 @@ def test_the_last_override_wins(recipe_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"systems": {"a": {"model.layers": 3}}}, r"grid\.yaml: system a: .*unknown field model.layers"),
-        ({"systems": {"a": {"data.root": "x"}}}, "system a changes data.root; all have the same, but for data.train"),
-        ({"systems": {"a": {"training.seed": 7}}}, "system a has a seed or a folder of its own"),
+        ({"systems": {"a": {"model.layers": 3}}}, "system a.*model.layers"),
+        ({"systems": {"a": {"data.root": "x"}}}, "system a.*data.root"),
+        ({"systems": {"a": {"training.seed": 7}}}, "system a.*seed"),
         (
             {"systems": {"a": {"data.train": {"source": "x.tsv"}}}, "overrides": {"data.builtin": None}},
-            "system a: changes data.train; give tokenizer.path",
+            r"system a.*tokenizer\.path",
         ),
-        ({"sedes": [1]}, r"grid\.yaml: unknown field sedes; did you mean seeds"),
-        ({"systems": ["a", "b"]}, r"grid\.yaml: systems: expected a mapping, got \['a', 'b'\]"),
-        ({"systems": {"a": 3}}, "systems.a: expected a mapping, got 3"),
-        ({"systems": None}, "systems: expected a mapping, got null"),
-        ({"systems": {}}, "systems: expected at least 1 items, got {}"),
-        ({"overrides": [1]}, r"overrides: expected a mapping, got \[1\]"),
-        ({"seeds": 3}, "seeds: expected a list, got 3"),
-        ({"seeds": []}, r"seeds: expected at least 1 items, got \[\]"),
-        ({"seeds": [1, "2"]}, r"seeds\[1\]: expected an integer, got '2'"),
-        ({"seeds": [1, 1]}, "name each once"),
-        ({"systems": {"../../x": {}}}, r"system '../../x' cannot be the name of a folder"),
-        ({"systems": {"/x": {}}}, r"system '/x' cannot be the name of a folder"),
-        ({"systems": {"a\nb": {}}}, r"cannot be the name of a folder"),
+        ({"sedes": [1]}, "sedes"),
+        ({"systems": {}}, "systems"),
+        ({"seeds": [1, "2"]}, "seeds"),
+        ({"seeds": [1, 1]}, "seeds"),
+        ({"systems": {"../../x": {}}}, "x"),
+        ({"systems": {"a\nb": {}}}, "folder"),
     ],
 )
-def test_a_wrong_grid_is_named(recipe_file, tmp_path, change, message):
-    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
-    path = tmp_path / "grid.yaml"
-    path.write_text(yaml.safe_dump(values | change))
-    with pytest.raises(ValueError, match=message):
-        load_grid(path)
+def test_a_wrong_grid_is_refused_by_name(grid_file, change, named):
+    with pytest.raises(ValueError, match=rf"(?s)grid\.yaml.*{named}"):
+        load_grid(grid_file(change))
 
 
-def test_a_system_may_be_the_recipe_itself(recipe_file, tmp_path):
-    path = tmp_path / "grid.yaml"
-    path.write_text("title: t\nrecipe: recipe.yaml\noutput_dir: out\nseeds: [1]\noverrides:\nsystems:\n  a:\n")
+def test_a_system_may_be_the_recipe_itself_and_has_no_seed_of_its_own(grid_file):
+    path = grid_file({"overrides": None, "systems": {"a": None}})
     assert [run.name for run in load_grid(path).runs()] == ["a-seed1"]
+    with pytest.raises(ValueError, match=r"--training\.seed"):
+        load_grid(path, ["--training.seed", "5"])
 
 
 def test_systems_may_differ_in_their_training_text(tmp_path):
@@ -225,13 +228,6 @@ def test_the_rule_that_an_older_run_took_by_default_is_its_rule(tmp_path):
         runs[1].results()
 
 
-def test_a_seed_for_all_runs_is_refused(recipe_file, tmp_path):
-    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": "out", "seeds": [1], "systems": {"a": {}}}
-    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(ValueError, match=r"--training\.seed: every run of a grid has a seed of its own; .* by --seed"):
-        load_grid(tmp_path / "grid.yaml", ["--training.seed", "5"])
-
-
 def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
     systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a-b", "x": "x"}
@@ -243,13 +239,13 @@ def test_each_run_gets_its_share_of_the_cores_unless_threads_are_given(grid, lau
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if given is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", given)
-    run_all(pending(grid)[:1], 2, launch, told)
+    run_all(pending(grid)[:1], 2, launch, outcome_of)
     share = str(max(1, available_cores() // 2))
     assert (next(grid.runs()).folder / "threads").read_text() == (given or share)
 
 
 def test_runs_that_ended_are_left_alone(grid, launch):
-    run_all(pending(grid), 2, launch, told)
+    run_all(pending(grid), 2, launch, outcome_of)
     assert [run.results().training.seed for run in grid.runs()] == [1, 1, 2, 2]
     first = next(grid.runs()).folder
     (first / "results.json").unlink()
@@ -258,11 +254,11 @@ def test_runs_that_ended_are_left_alone(grid, launch):
 
 def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
     grid.systems = {"pre_ln": {"model.variant": "pre_ln"}} | grid.systems
-    run_all(pending(grid), 1, launch, told)
+    run_all(pending(grid), 1, launch, outcome_of)
     assert {run.system for run in pending(grid)} == {"pre_ln"}
-    said = capsys.readouterr().err
-    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in said
-    assert "[6/6] admin-seed2: finished, 3 updates in 1.5 minutes, NLL 2.00, BLEU 30.00" in said
+    lines = capsys.readouterr().err
+    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in lines
+    assert "[6/6] admin-seed2: finished, 3 updates" in lines and "BLEU 30.00" in lines
     log = (grid.output_dir / "pre_ln-seed1" / "train.log").read_text()
     assert log.startswith("training\n")
 
@@ -270,16 +266,8 @@ def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
 def test_systems_and_seeds_are_chosen(grid):
     assert [run.name for run in wanted_runs(grid, ["admin"], [2, 3])] == ["admin-seed2", "admin-seed3"]
     assert grid.seeds == [1, 2, 3]
-    with pytest.raises(ValueError, match="--system pre_ln: is not in the grid, which has post_ln, admin"):
+    with pytest.raises(ValueError, match="--system pre_ln"):
         wanted_runs(grid, ["pre_ln"], [])
-
-
-def test_tables_from_the_command_line(tmp_path):
-    """By the name of a grid that comes with the package, of which nothing has run."""
-    command = ["experiment", "multi30k-default-admin", "--tables", "--output_dir", str(tmp_path)]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert result.exit_code == 0
-    assert "0 of " in result.stdout and (tmp_path / "README.md").exists()
 
 
 def test_an_interrupt_stops_the_runs(grid, launch):
@@ -296,7 +284,7 @@ def test_an_interrupt_stops_the_runs(grid, launch):
     try:
         threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
-            run_all(pending(grid), 2, launch, told)
+            run_all(pending(grid), 2, launch, outcome_of)
     finally:
         signal.signal(signal.SIGINT, previous)
     assert all((run.folder / "saved").exists() for run in grid.runs())
@@ -328,18 +316,17 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
 
 
-def test_a_run_of_other_settings_is_told_before_another_is_trained(grid, monkeypatch):
+def test_a_run_of_other_settings_is_refused_before_another_is_trained(grid, grid_file, monkeypatch):
     """The tables, which are written after each run, would refuse it."""
     stale, wanted = list(grid.runs())[:2]
     stale.folder.mkdir(parents=True)
     recipe = stale.recipe().as_dict() | {"model": {"variant": "pre_ln"}}
     (stale.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe}))
-    values = {"title": "t", "recipe": "recipe.yaml", "output_dir": str(grid.output_dir), "seeds": grid.seeds}
-    path = grid.recipe.parent / "grid.yaml"
-    path.write_text(yaml.safe_dump(values | {"systems": grid.systems, "overrides": grid.overrides}))
+    path = grid_file(
+        {name: getattr(grid, name) for name in ("seeds", "systems", "overrides")} | {"output_dir": str(grid.output_dir)}
+    )
     monkeypatch.setattr(grid_runner, "run_all", lambda *_: pytest.fail("a run was started"))
-    result = CliRunner().invoke(app, ["experiment", str(path), "--system", wanted.system])
-    assert result.exit_code and f"{stale.name} holds a run with model.variant" in result.stderr
+    assert f"{stale.name} holds a run with model.variant" in error("experiment", path, "--system", wanted.system)
 
 
 def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
@@ -369,9 +356,10 @@ def test_curves_by_hours_where_speeds_were_logged(grid):
     assert (grid.output_dir / "curves-hours.png").stat().st_size > 10_000
 
 
-def test_tables_of_nothing(grid):
-    assert "| admin | 0 of 2 | – |" in write_tables(grid)
-    assert "![" not in (grid.output_dir / "README.md").read_text()
+def test_tables_of_nothing(tmp_path):
+    """By the name of a grid that comes with the package, of which nothing has run."""
+    table = invoke("experiment", "multi30k-default-admin", "--tables", "--output_dir", tmp_path).stdout
+    assert "0 of " in table and "![" not in (tmp_path / "README.md").read_text()
 
 
 def test_spread():

@@ -7,14 +7,12 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from finished_run import toy_results
-from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from test_experiment import results
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
 from admin_nmt.experiments import plots
-from admin_nmt.hub.model_folder import short_names
 from admin_nmt.hub.run_folder import Results
 from admin_nmt.runs.pictures import curves as figures
 from admin_nmt.runs.pictures import weights as model_figures
@@ -110,14 +108,6 @@ def test_what_is_not_finite_is_marked_whatever_the_status(kept, tmp_path):
     assert "not finite" in kept[0].legends[0].get_title().get_text()
 
 
-def test_the_legend_fits_into_the_figure(kept, tmp_path):
-    runs = {f"a run with a rather long name, number {number}": run_of(3.0, 2.0) for number in range(9)}
-    figures.plot_perplexity(runs, "A title", tmp_path / "x.png")
-    (legend,) = kept[0].legends
-    assert legend.get_window_extent().width <= kept[0].bbox.width
-    assert kept[0].get_figheight() > 5
-
-
 def test_runs_of_other_settings_are_lines_of_their_own():
     profiled = results() | {"model": results()["model"] | {"config": {"omega_rule": "profile", "train_omega": True}}}
     expected = ["admin", "admin, omega_rule=profile, train_omega=True"]
@@ -139,15 +129,11 @@ def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
     assert "above $e^{20}$" in kept[0].legends[0].get_title().get_text()
 
 
-def test_the_mean_is_over_finite_values(kept, tmp_path):
-    figures.plot_systems({"a": [run_of(2.0, 2.0), run_of(4.0, float("nan"))]}, "t", tmp_path / "x.png")
-    assert list(kept[0].axes[0].lines[0].get_ydata()) == [3.0, 2.0]
-
-
-def test_seeds_are_averaged(kept, tmp_path):
-    figures.plot_systems({"a": [run_of(2.0), run_of(4.0)]}, "t", tmp_path / "x.png", unigram=6.0)
-    line, level = kept[0].axes[0].lines
-    assert list(line.get_ydata()) == [3.0]
+def test_a_line_is_the_mean_of_the_finite_values_of_all_seeds(kept, tmp_path):
+    runs = [run_of(2.0, 2.0), run_of(4.0, float("nan"))]
+    figures.plot_systems({"a": runs}, "t", tmp_path / "x.png", unigram=6.0)
+    line, *_, level = kept[0].axes[0].lines
+    assert list(line.get_ydata()) == [3.0, 2.0]
     assert set(level.get_ydata()) == {6.0}
 
 
@@ -156,13 +142,6 @@ def test_figures_of_models(picture, tiny_model, tmp_path, figure):
     for variant, fields in (("admin", {"train_omega": True}), ("deepnorm", {})):
         tiny_model(variant=variant, **fields).save_pretrained(tmp_path / variant / "final")
     assert not is_blank(picture(figure, tmp_path / "admin" / "final", tmp_path / "deepnorm" / "final"))
-
-
-def test_more_models_than_colours(kept, tiny_model, tmp_path):
-    models = {str(number): tiny_model(variant="admin", train_omega=True) for number in range(8)}
-    model_figures.plot_omega(models, tmp_path / "x.png")
-    lines, areas = kept[0].axes[0].lines, kept[0].axes[0].collections
-    assert areas[7].get_facecolor()[0][:3] == pytest.approx(to_rgb(lines[7].get_color()))
 
 
 @pytest.mark.parametrize("variant", ["dlcl_pre_ln", "dlcl_post_ln"])
@@ -185,26 +164,21 @@ def test_dlcl_weights_are_masked_and_rows_normalised(kept, tiny_model, tmp_path)
     assert abs(relative.filled(0)).sum(1) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_wrong_variants_are_refused(picture, tiny_model, tmp_path, capsys):
+def test_what_has_no_such_picture_is_refused(picture, tiny_model, tmp_path, capsys):
+    """from_pretrained would draw the weights of a standard model at random, and they would be plotted."""
     tiny_model(variant="pre_ln").save_pretrained(tmp_path / "final")
-    with pytest.raises(ValueError, match="'pre_ln' has no DLCL weights"):
-        picture("dlcl", tmp_path / "final")
-    with pytest.raises(ValueError, match="nothing is left to draw"):
-        picture("omega", tmp_path / "final")
-    assert "final: variant 'pre_ln' has no ω" in capsys.readouterr().err
-
-
-def test_models_and_runs_of_another_kind_are_refused(picture, tiny_model, tmp_path, capsys):
-    """from_pretrained would draw the weights of a stock model at random, and they would be plotted."""
     standard_model(tiny_model(variant="admin")).save_pretrained(tmp_path / "standard")
-    (tmp_path / "results.json").write_text('{"model": {}, "status": "", "versions": {}, "commit": "", "diverged": {}}')
-    for figure, folder, message in (
-        ("omega", tmp_path / "standard", "standard: is a marian model; give the one as trained"),
-        ("curves", tmp_path, "results.json: "),
+    (tmp_path / "results.json").write_text('{"model": {}, "status": ""}')
+    with pytest.raises(ValueError, match="'pre_ln'"):
+        picture("dlcl", tmp_path / "final")
+    for figure, folder, named in (
+        ("omega", tmp_path / "final", "'pre_ln'"),
+        ("omega", tmp_path / "standard", "marian"),
+        ("curves", tmp_path, "results.json"),
     ):
         with pytest.raises(ValueError, match="nothing is left to draw"):
             picture(figure, folder)
-        assert message in capsys.readouterr().err
+        assert named in capsys.readouterr().err
 
 
 def test_a_bad_input_is_named_and_the_rest_is_drawn(runs, tmp_path):
@@ -214,8 +188,8 @@ def test_a_bad_input_is_named_and_the_rest_is_drawn(runs, tmp_path):
     assert result.exit_code == 1
     assert not is_blank(tmp_path / "picture.png")
     missing, unfinished = result.stderr.splitlines()
-    assert missing.startswith("left out: ") and "nowhere: there is no such folder" in missing
-    assert unfinished.startswith("left out: ") and "has not finished" in unfinished
+    assert missing.startswith("left out: ") and "nowhere" in missing
+    assert unfinished.startswith("left out: ") and "unfinished" in unfinished
 
 
 @pytest.mark.parametrize("figure", ["curves", "depth"])
@@ -225,14 +199,6 @@ def test_plain_files_of_a_grid_are_skipped(picture, runs, capsys, figure):
         (runs[0].parent / name).write_text("")
     assert not is_blank(picture(figure, *sorted(runs[0].parent.iterdir())))
     assert capsys.readouterr().err == "skipped, as they are no folders: README.md, runs.csv\n"
-
-
-def test_names_tell_folders_apart(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    monkeypatch.chdir(tmp_path / "run")
-    folders = ["gridA/seed1", "gridB/seed1", "other/final", ".", "../seed2"]
-    assert short_names([Path(folder) for folder in folders]) == ["gridA/seed1", "gridB/seed1", "other", "run", "seed2"]
-    assert short_names([Path("a/final"), Path("a/standard")]) == ["final", "standard"]
 
 
 def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
