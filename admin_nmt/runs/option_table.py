@@ -14,8 +14,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import CORPUS_FIELDS, TEST_FIELDS, TREATMENT_FIELDS
-from ..data.mixing import Treatment
+from ..data.corpora import CORPUS_FIELDS, TEST_FIELDS, TREATMENT_FIELDS, Treatment
 from ..data.parallel_text import load_parallel
 from ..model.configuration_admin import AdminConfig
 from ..system.markdown import table_lines

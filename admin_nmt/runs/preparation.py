@@ -20,8 +20,7 @@ from transformers import PreTrainedTokenizerBase
 from ..data.arrow_cache import BATCH
 from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import SPLITS, clean_corpora, read_corpora
-from ..data.mixing import Corpus, mix
+from ..data.corpora import SPLITS, Corpus, clean_corpora, mix, read_corpora
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.rewriting import count_words

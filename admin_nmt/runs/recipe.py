@@ -13,8 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from pydantic import Field, field_validator, model_validator
 
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS
-from ..data.mixing import Treatment
+from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS, Treatment
 from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from admin_nmt.data import arrow_cache, tokenizing
+from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.cleaning import CleaningOptions
-from admin_nmt.data.corpora import clean_corpora, read_corpora
+from admin_nmt.data.corpora import check_tag, clean_corpora, mix, read_corpora
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.data.tokenizing import TOKENIZED, tokenize
+from admin_nmt.data.tokenizing import TOKENIZED, pair_lengths, tokenize
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],
@@ -278,3 +280,25 @@ def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
     tokenized = tokenize(train, tokenizer, tokenizer, max_length=9, cache_dir=tmp_path / "cache")
     assert tokenized["source"][:] == ["one", "two"]
     assert set((tmp_path / "cache").rglob("*.arrow")) == files
+
+
+def test_an_epoch_takes_each_corpus_as_often_as_asked_and_only_tagged_sources_begin_with_the_tag(tmp_path):
+    texts = {"real": ["one", "two words", "three more words"], "bt": ["four", "five fives"]}
+    tokenizer = train_tokenizer([text for some in texts.values() for text in some], 300, tags=["<bt>"])
+    pairs = {name: Dataset.from_dict({"source": some, "target": some}) for name, some in texts.items()}
+    tags = {"real": None, "bt": "<bt>"}
+    parts = [tokenize(pairs[name], tokenizer, tokenizer, tag=tags[name], cache_dir=tmp_path) for name in texts]
+    epoch, tag = mix(parts, [3, 1]), tokenizer.convert_tokens_to_ids("<bt>")
+    assert epoch["target"][:] == texts["real"] * 3 + texts["bt"]
+    assert [ids[0] == tag for ids in epoch["input_ids"]] == [False] * 9 + [True] * 2
+    assert not any(tag in ids for ids in epoch["labels"])
+    assert {file["filename"] for file in epoch.cache_files} == {f["filename"] for p in parts for f in p.cache_files}
+    sampler = TokenBatchSampler(*pair_lengths(epoch), 64, seed=0)
+    taken = Counter(epoch[index]["target"] for batch in sampler for index in batch)
+    assert taken == dict.fromkeys(texts["real"], 3) | dict.fromkeys(texts["bt"], 1)
+
+
+@pytest.mark.parametrize("tag", ["bt", "<b t>", "<>", "<_>", "</s>", "<unk>", "<pad>", 3])
+def test_what_text_could_spell_is_no_tag(tag):
+    with pytest.raises(ValueError, match="tag is "):
+        check_tag(tag)
