@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
@@ -12,16 +13,16 @@ from transformers.utils import TransformersKwargs
 
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .omega import xavier_gains
 from .sublayers import Stack
 
+QKV_GAIN = 2**-0.5  # fairseq draws q, k and v as one matrix of three times the height
 LANES = 16  # float32 numbers in the widest vector register of a CPU
 
 
 def linear(d_in: int, d_out: int, gain: float = 1.0) -> nn.Linear:
-    """A linear layer that is initialised by Xavier with this gain."""
+    """A linear layer that a new model draws by Xavier with this gain."""
     layer = nn.Linear(d_in, d_out)
-    layer.gain = gain  # type: ignore[assignment]
+    layer.gain, layer.xavier = gain, init.xavier_uniform_  # type: ignore[assignment]
     return layer
 
 
@@ -80,11 +81,10 @@ class AdminAttention(nn.Module):
         self.head_dim = config.d_model // heads
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = Dropout(config.attention_dropout)
-        gains = xavier_gains(config, stack, layer_idx or 0)
-        self.k_proj = linear(config.d_model, config.d_model, gains.qk)
-        self.v_proj = linear(config.d_model, config.d_model, gains.v)
-        self.q_proj = linear(config.d_model, config.d_model, gains.qk)
-        self.out_proj = linear(config.d_model, config.d_model, gains.out)
+        self.k_proj = linear(config.d_model, config.d_model, QKV_GAIN)
+        self.v_proj = linear(config.d_model, config.d_model, QKV_GAIN)
+        self.q_proj = linear(config.d_model, config.d_model, QKV_GAIN)
+        self.out_proj = linear(config.d_model, config.d_model)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """[B, L, d] → [B, heads, L, d / heads]."""

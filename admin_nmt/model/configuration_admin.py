@@ -11,9 +11,10 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-RIVALS = ("b2t", "ds_init", "rezero", "t_fixup", "ln_scaling")
+PAPERS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln")
 TRANSPARENT = ("transparent_post_ln", "transparent_pre_ln")
-VARIANTS = ("post_ln", "admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "deepnorm", *RIVALS, *TRANSPARENT)
+RIVALS = ("deepnorm", "b2t", "ds_init", "rezero", "t_fixup", "ln_scaling", *TRANSPARENT)
+VARIANTS = (*PAPERS, *RIVALS)
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
 DLCL_WEIGHTS = ("learned", "identity", "ones", "average")
 POSITIONS = ("marian", "fairseq")
@@ -142,11 +143,6 @@ class AdminConfig(PreTrainedConfig):
         """Whether each layer reads a combination of all earlier ones (DLCL)."""
         return self.variant.startswith("dlcl_")
 
-    @property
-    def is_transparent(self) -> bool:
-        """Whether each decoder layer attends to a sum of its own over all layers of the encoder."""
-        return self.variant in TRANSPARENT
-
     # `@strict` calls the methods named `validate_…`, in alphabetical order, when a configuration is made.
     def validate_names(self) -> None:
         # transformers keeps whatever it is given, so that a misspelt field would leave its default in place.
@@ -191,7 +187,7 @@ class AdminConfig(PreTrainedConfig):
     def validate_depth(self) -> None:
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
-            needed = self.has_history or self.has_omega or self.is_transparent or self.variant == "t_fixup"
+            needed = self.has_history or self.has_omega or self.variant in (*TRANSPARENT, "t_fixup")
             if layers < 0 or (layers == 0 and (needed or field == "decoder_layers")):
                 raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
         if self.train_omega and self.variant != "admin":

@@ -1,6 +1,4 @@
-"""Combinations of layers: DLCL's inside a stack (Wang et al. 2019), transparent attention's between the two.
-
-Dynamic linear combination of layers: a layer reads a weighted sum of earlier outputs.
+"""Dynamic linear combination of layers (Wang et al. 2019): a layer reads a weighted sum of earlier outputs.
 
 Of a stack of L layers y_0 is the embedding and y_l the output of layer l. Row l of W makes the input of layer l+1, the
 last row the stack's output; `layer_norms[l − 1]` belongs to y_l. Pre-LN normalises y_l, post-LN the sum up to y_l.
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_admin import AdminConfig
-from .dropout import Dropout
 from .residual import LAYER_NORM_EPS
 
 WeightedSum = Callable[[Tensor, int], Tensor]  # of y_l and, for l = `row`, all earlier ones
@@ -84,118 +81,40 @@ class NoHistory(nn.Module):
         return lambda y: y
 
 
-class TransparentAttention(NoHistory):
-    """z_j = Σ_i s_ij h_i over the embedding and the outputs h_i of N encoder layers, with s_j = softmax(w_j).
-
-    Decoder layer j attends to z_j (Bapna et al. 2018). The softmax starts uniform; dropout falls on w, which starts as
-    1/(N+1), as in the authors' Lingvo (WeightedSumLayer). Pre-LN's final LayerNorm normalises each z_j, as it does the
-    sum of DLCL; the stack of Lingvo leaves them as they are.
-    """
-
-    def __init__(self, config: AdminConfig):
-        super().__init__()
-        states = config.encoder_layers + 1
-        self.weight = nn.Parameter(torch.full((config.decoder_layers, states), 1 / states))
-        self.dropout = Dropout(config.dropout)
-
-    def initialize(self) -> None:
-        """Give w the value of a new model."""
-        init.constant_(self.weight, 1 / self.weight.shape[1])
-
-    def forward(self) -> Callable[[Tensor], Tensor]:
-        """Return a function that passes each output on and answers the last one with all z_j, [B, S, M, d]."""
-        states: list[Tensor] = []
-        weight = self.weight
-
-        def next_input(y: Tensor) -> Tensor:
-            states.append(y)
-            return y if len(states) < weight.shape[1] else self.memories(weight, torch.stack(states))
-
-        return next_input
-
-    def memories(self, weight: Tensor, states: Tensor) -> Tensor:
-        """z [B, S, M, d] of w [M, N+1] and states h [N+1, B, S, d]."""
-        with torch.autocast(states.device.type, enabled=False):  # it would cast all states
-            return torch.einsum("ji,ibsd->bsjd", self.dropout(weight).softmax(1).to(states.dtype), states)
-
-
-class OwnMemory(nn.Module):
-    """z_j [B, S, d] of the encoder's output [B, S, M·d] under transparent attention."""
-
-    def __init__(self, config: AdminConfig, decoder_layer: int):
-        super().__init__()
-        self.features = slice(decoder_layer * config.d_model, (decoder_layer + 1) * config.d_model)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return states[..., self.features]
-
-
-def memory(config: AdminConfig, decoder_layer: int) -> nn.Module:
-    """What makes, of the encoder's output, the states to which a decoder layer attends."""
-    return OwnMemory(config, decoder_layer) if config.is_transparent else nn.Identity()
-
-
 class LayerHistory(nn.Module):
     """W_k^{l+1} of a stack of L layers, a lower-triangular (L+1)×(L+1) matrix, with the LayerNorms of the history.
 
     y_0 has no LayerNorm. Rows start as the average 1/(l+1). Special cases (Wang et al. 2019, fig. 2): the residual
     network has ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns
-    the last row. DenseFormer (Pagliardini et al. 2024) starts as the residual network and has no LayerNorms.
+    the last row.
     """
 
     def __init__(self, config: AdminConfig, layers: int):
         super().__init__()
         self.kind, self.layers = config.dlcl_weights, layers
-        self.dilation, self.period = config.dlcl_dilation, config.dlcl_period
-        is_learned = self.kind in ("learned", "identity")
-        self.weight = nn.Parameter(self.initial_weight()) if is_learned else nn.Buffer(self.initial_weight())
-        # Which entries are trained: None where all or none are.
-        in_part = is_learned and (self.kind == "identity" or not self.dilation == self.period == 1)
-        self.trained = nn.Buffer(self.trained_entries(), persistent=False) if in_part else None
+        fixed = self.kind in ("ones", "average")
+        self.weight = nn.Buffer(self.initial_weight()) if fixed else nn.Parameter(self.initial_weight())
         self.layer_norms = nn.ModuleList(
             nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if config.dlcl_normalize_history else nn.Identity()
             for _ in range(layers)
         )
 
     def initialize(self) -> None:
-        """Give W the value of a new model, and say again, as no checkpoint does, which of its entries are trained."""
+        """Give W the value of a new model."""
         init.copy_(self.weight, self.initial_weight())
-        if self.trained is not None:
-            init.copy_(self.trained, self.trained_entries())
 
     def initial_weight(self) -> Tensor:
         """The matrix W of a new model, float32 of shape [L+1, L+1]."""
-        if self.kind == "identity":
-            return torch.eye(self.layers + 1)
         ones = self.summed().float()
         return ones if self.kind == "ones" else ones / ones.sum(1, keepdim=True)
 
     def summed(self) -> Tensor:
-        """Where W may differ from 0, bool of shape [L+1, L+1].
-
-        Row l sums y_l, y_{l−k}, y_{l−2k}, … for the dilation k if l is a multiple of the period, else it takes y_l
-        alone (Pagliardini et al. 2024, section 3.2). With 1 and 1 it is the lower triangle.
-        """
-        row = torch.arange(self.layers + 1)
-        back = row[:, None] - row
-        return ((back >= 0) & (back % self.dilation == 0) & self.on_period()) | (back == 0)
-
-    def on_period(self) -> Tensor:
-        """The rows that are sums, bool of shape [L+1, 1]."""
-        return torch.arange(self.layers + 1)[:, None] % self.period == 0
-
-    def trained_entries(self) -> Tensor:
-        """Which entries of W are weights, bool of shape [L+1, L+1]; DenseFormer has L(L+3)/2, none of them in row 0."""
-        trained = self.summed() & self.on_period()
-        trained[0] &= self.kind != "identity"
-        return trained
+        """Where W may differ from 0: the lower triangle, bool of shape [L+1, L+1]."""
+        return torch.ones(self.layers + 1, self.layers + 1, dtype=torch.bool).tril()
 
     def current_weight(self) -> Tensor:
-        """W as a pass uses it: entries that are not trained are the identity's, whatever is stored, and stay so."""
-        if self.trained is None:
-            return self.weight
-        identity = torch.eye(self.layers + 1, dtype=self.weight.dtype, device=self.weight.device)
-        return torch.where(self.trained, self.weight, identity)
+        """W as a pass uses it."""
+        return self.weight
 
     def normalize(self, y: Tensor, row: int) -> Tensor:
         """Apply the LayerNorm of row `row` ≥ 1; row 0, the embedding, has none."""
@@ -254,11 +173,6 @@ def _sum_in_one_buffer(weight: Tensor) -> WeightedSum:
 
 
 History = NoHistory | LayerHistory
-
-
-def encoder_history(config: AdminConfig) -> History:
-    """The encoder's: with transparent attention it ends in the memories of the decoder's layers."""
-    return TransparentAttention(config) if config.is_transparent else layer_history(config, config.encoder_layers)
 
 
 def layer_history(config: AdminConfig, layers: int) -> History:

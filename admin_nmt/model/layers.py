@@ -1,5 +1,7 @@
 """The layers of encoder and decoder: attention and feed-forward sublayers, each in its residual block."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.cache_utils import EncoderDecoderCache
@@ -9,29 +11,42 @@ from transformers.utils import TransformersKwargs
 
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
-from .dlcl import memory
 from .dropout import Dropout
-from .omega import xavier_gains
-from .residual import Sublayer, common_part, residual_block
+from .residual import Function, Residual, Sublayer, residual_block
 from .sublayers import SUBLAYERS, Stack
 
+Block = Callable[[AdminConfig, Stack, int, str], Residual]
 
-class AdminLayer(GradientCheckpointingLayer):
-    """What encoder and decoder layers share: self-attention and feed-forward sublayers in their residual blocks."""
 
-    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int):
+class AdminLayer(nn.Module):
+    """What encoder and decoder layers share: self-attention and feed-forward sublayers in their residual blocks.
+
+    Args:
+        layer_idx: counted from 0.
+        block: builds the residual block of a sublayer, of which [`residual_block`] knows those of the papers.
+    """
+
+    def __init__(self, config: AdminConfig, stack: Stack, layer_idx: int, block: Block):
         super().__init__()
         self.stack = stack
         ffn_dim = config.encoder_ffn_dim if stack == "encoder" else config.decoder_ffn_dim
-        gain = xavier_gains(config, stack, layer_idx).out
-        self.common = common_part(config)
         self.self_attn = AdminAttention(config, stack, layer_idx, is_causal=stack == "decoder")
-        self.self_attn_residual = residual_block(config, stack, layer_idx, "self_attn")
-        self.fc1 = linear(config.d_model, ffn_dim, gain)
-        self.fc2 = linear(ffn_dim, config.d_model, gain)
-        self.ffn_residual = residual_block(config, stack, layer_idx, "ffn")
+        self.self_attn_residual = block(config, stack, layer_idx, "self_attn")
+        self.fc1 = linear(config.d_model, ffn_dim)
+        self.fc2 = linear(ffn_dim, config.d_model)
+        self.ffn_residual = block(config, stack, layer_idx, "ffn")
         self.activation_fn = ACT2FN[config.activation_function]
         self.activation_dropout = Dropout(config.activation_dropout)
+
+    def blocks(self) -> list[Residual]:
+        """The residual blocks in the order in which they run."""
+        return [getattr(self, f"{name}_residual") for name in SUBLAYERS[self.stack]]
+
+    def run(self, x: Tensor, *functions: Function) -> Tensor:
+        """Map x_{i−1} to x_i in each block in turn, given the functions f_i of its sublayers."""
+        for block, f in zip(self.blocks(), functions, strict=True):
+            x = block(x, f)
+        return x
 
     def feed_forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.activation_dropout(self.activation_fn(self.fc1(x))))
@@ -39,7 +54,8 @@ class AdminLayer(GradientCheckpointingLayer):
     def sublayers(self) -> list[Sublayer]:
         """The sublayers in the order in which they run."""
         linears = self.linears()
-        return [Sublayer(name, getattr(self, f"{name}_residual"), *linears[name]) for name in SUBLAYERS[self.stack]]
+        names = SUBLAYERS[self.stack]
+        return [Sublayer(name, block, *linears[name]) for name, block in zip(names, self.blocks(), strict=True)]
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
         """Of each sublayer the matrices that read its input x, and the one that makes its output."""
@@ -50,30 +66,29 @@ class AdminLayer(GradientCheckpointingLayer):
         }
 
 
-class AdminEncoderLayer(AdminLayer):
+class AdminEncoderLayer(AdminLayer, GradientCheckpointingLayer):
     """Self-attention, feed-forward."""
 
-    def __init__(self, config: AdminConfig, layer_idx: int):
-        super().__init__(config, "encoder", layer_idx)
+    def __init__(self, config: AdminConfig, layer_idx: int, block: Block = residual_block):
+        super().__init__(config, "encoder", layer_idx, block)
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Unpack[TransformersKwargs]
     ) -> Tensor:
-        common = self.common(hidden_states)
-        x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common
+        return self.run(
+            hidden_states,
+            lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0],
+            self.feed_forward,
         )
-        return self.ffn_residual(x, self.feed_forward, common)
 
 
-class AdminDecoderLayer(AdminLayer):
+class AdminDecoderLayer(AdminLayer, GradientCheckpointingLayer):
     """Causal self-attention, attention to the encoder's output, feed-forward."""
 
-    def __init__(self, config: AdminConfig, layer_idx: int):
-        super().__init__(config, "decoder", layer_idx)
+    def __init__(self, config: AdminConfig, layer_idx: int, block: Block = residual_block):
+        super().__init__(config, "decoder", layer_idx, block)
         self.encoder_attn = AdminAttention(config, "decoder", layer_idx)
-        self.encoder_attn_residual = residual_block(config, "decoder", layer_idx, "encoder_attn")
-        self.memory = memory(config, layer_idx)
+        self.encoder_attn_residual = block(config, "decoder", layer_idx, "encoder_attn")
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
         return super().linears() | {"encoder_attn": ((self.encoder_attn.q_proj,), self.encoder_attn.out_proj)}
@@ -88,13 +103,9 @@ class AdminDecoderLayer(AdminLayer):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Tensor:
         kwargs["cache"] = cache
-        common = self.common(hidden_states)
-        x = self.self_attn_residual(
-            hidden_states, lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0], common
+        return self.run(
+            hidden_states,
+            lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0],
+            lambda x: self.encoder_attn(x, encoder_hidden_states, encoder_attention_mask, **kwargs)[0],
+            self.feed_forward,
         )
-        x = self.encoder_attn_residual(
-            x,
-            lambda x: self.encoder_attn(x, self.memory(encoder_hidden_states), encoder_attention_mask, **kwargs)[0],
-            common,
-        )
-        return self.ffn_residual(x, self.feed_forward, common)

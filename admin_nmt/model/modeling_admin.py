@@ -6,6 +6,7 @@ size of the target vocabulary.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -30,13 +31,13 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import AdminAttention
 from .cache_name import CACHE, accepts_past_key_values
 from .configuration_admin import AdminConfig
-from .dlcl import History, encoder_history, layer_history
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
-from .omega import embedding_gain
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, Residual, Sublayer
+from .rivals import embedding_gain, new_history, new_layer
+from .sublayers import Stack, count_layers
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
 
@@ -49,9 +50,9 @@ def embedding(config: AdminConfig, rows: int, layers: int) -> nn.Embedding:
 
 
 def padding_mask(
-    config: AdminConfig, embeddings: Tensor, attention_mask: Tensor | None, memory: Tensor | None = None
+    config: AdminConfig, embeddings: Tensor, attention_mask: Tensor | None, encoded: Tensor | None = None
 ) -> Any:
-    """What attention from `embeddings` [B, L, d] to themselves, or to `memory` [B, S, d], reads of a mask [B, S].
+    """The mask that attention from `embeddings` [B, L, d] to themselves, or to `encoded` [B, S, d], makes of [B, S].
 
     transformers asks whether anything is masked at all. A GPU is not asked, as that would wait for it.
     """
@@ -61,7 +62,7 @@ def padding_mask(
         or attention_mask.is_cpu
         or config._attn_implementation != "sdpa"
     ):
-        return create_bidirectional_mask(config, embeddings, attention_mask, encoder_hidden_states=memory)
+        return create_bidirectional_mask(config, embeddings, attention_mask, encoder_hidden_states=encoded)
     return attention_mask[:, None, None].bool()
 
 
@@ -93,7 +94,6 @@ class AdminPreTrainedModel(PreTrainedModel):
     config_class = AdminConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules: ClassVar = ["AdminEncoderLayer", "AdminDecoderLayer"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -121,8 +121,7 @@ class AdminPreTrainedModel(PreTrainedModel):
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, nn.Linear) and hasattr(module, "gain"):
-            xavier = init.xavier_normal_ if self.config.variant == "deepnorm" else init.xavier_uniform_
-            xavier(module.weight, gain=module.gain)
+            cast(Callable, module.xavier)(module.weight, gain=module.gain)
         elif isinstance(module, nn.Linear):  # an output layer that is not tied
             init.normal_(module.weight, std=std)
         elif callable(initialize := getattr(module, "initialize", None)):  # residual blocks, histories, positions
@@ -156,14 +155,17 @@ class AdminPreTrainedModel(PreTrainedModel):
 class AdminStack(AdminPreTrainedModel):
     """What encoder and decoder share: embedding, layers joined by their history, final LayerNorm of pre-LN."""
 
-    def __init__(self, config: AdminConfig, vocab_size: int, layers: list[AdminLayer], history: History):
+    def __init__(self, config: AdminConfig, stack: Stack):
         super().__init__(config)
+        layers = [new_layer(config, stack, i) for i in range(count_layers(config, stack))]
+        vocab_size = config.vocab_size if stack == "encoder" else config.decoder_vocab_size
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = embedding(config, vocab_size, len(layers))
         self.embed_positions = SinusoidalPositions(config)
         self.embed_dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        self.history = history
+        self._no_split_modules = {type(layer).__name__ for layer in layers}
+        self.history = new_history(config, stack)
         final_norm = config.normalizes_before
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS) if final_norm else nn.Identity()
         self.gradient_checkpointing = False
@@ -196,8 +198,7 @@ class AdminEncoder(AdminStack):
     _can_record_outputs: ClassVar = {"hidden_states": AdminEncoderLayer, "attentions": AdminAttention}
 
     def __init__(self, config: AdminConfig):
-        layers = [AdminEncoderLayer(config, i) for i in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, layers, encoder_history(config))
+        super().__init__(config, "encoder")
 
     @merge_with_config_defaults
     @capture_outputs
@@ -210,12 +211,12 @@ class AdminEncoder(AdminStack):
     ) -> BaseModelOutput:
         """Encode ids [B, S] (or embeddings [B, S, d]) under a mask [B, S]; returns states [B, S, d].
 
-        With transparent attention these are the memories of the M decoder layers side by side, [B, S, M·d].
+        With transparent attention they are what the M decoder layers attend to, [B, S, M, d].
         """
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
         positions = self.embed_positions(embeddings, attention_mask)
         mask = padding_mask(self.config, embeddings, attention_mask)
-        return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs).flatten(2))
+        return BaseModelOutput(last_hidden_state=self.run_layers(embeddings, positions, mask, **kwargs))
 
 
 class AdminDecoder(AdminStack):
@@ -228,8 +229,7 @@ class AdminDecoder(AdminStack):
     }
 
     def __init__(self, config: AdminConfig):
-        layers = [AdminDecoderLayer(config, i) for i in range(config.decoder_layers)]
-        super().__init__(config, config.decoder_vocab_size, layers, layer_history(config, len(layers)))
+        super().__init__(config, "decoder")
 
     @accepts_past_key_values
     @merge_with_config_defaults
@@ -245,7 +245,7 @@ class AdminDecoder(AdminStack):
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Decode ids [B, T] given the encoder's output [B, S, d or M·d]; returns states [B, T, d] and the cache."""
+        """Decode ids [B, T] given the encoder's output [B, S, d]; returns states [B, T, d] and the cache."""
         embeddings = self.token_embeddings(input_ids, inputs_embeds)
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..model.configuration_admin import AdminConfig
+from ..model.configuration_admin import TRANSPARENT, AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ..model.residual import ScaledPostNorm, ScaledPreNorm
+from ..model.residual import ScaledPostNorm
+from ..model.rivals import ScaledPreNorm
 from ..model.sublayers import SUBLAYERS, omega_keys
 
 SMALLEST_OMEGA = 1e-3
@@ -41,7 +42,7 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
         FoldingError: for DLCL, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a first sublayer and for
             |ω| < 1e-3.
     """
-    if config.has_history or config.is_transparent:
+    if config.has_history or config.variant in TRANSPARENT:
         raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
     if config.variant in NO_STANDARD_FORM:
         raise FoldingError(

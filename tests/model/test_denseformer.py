@@ -8,7 +8,7 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.model import dlcl
-from admin_nmt.model.dlcl import layer_history
+from admin_nmt.model.rivals import PartialHistory, new_history
 
 DENSEFORMER = {"dlcl_weights": "identity", "dlcl_normalize_history": False}
 CASES = json.loads(Path(__file__).with_name("denseformer.json").read_text())[
@@ -17,12 +17,22 @@ CASES = json.loads(Path(__file__).with_name("denseformer.json").read_text())[
 PATTERNS = [(1, 1), (2, 1), (1, 2), (2, 3)]
 
 
+@pytest.fixture
+def new(tiny_config):
+    """Builds the history of a number of layers, by default DenseFormer's."""
+
+    def build(layers: int, **fields) -> PartialHistory:
+        return new_history(tiny_config(variant="dlcl_pre_ln", encoder_layers=layers, **DENSEFORMER | fields), "encoder")
+
+    return build
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "{layers}-{dilation}x{period}".format(**case))
-def test_equals_the_released_code(tiny_config, case):
+def test_equals_the_released_code(new, case):
     """Also its gradients, and the entries of W for which it has no weight have none."""
     layers, dilation, period = case["layers"], case["dilation"], case["period"]
     fields = {"dlcl_dilation": dilation, "dlcl_period": period}
-    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, **fields), layers).double()
+    history = new(layers, **fields).double()
     expected = torch.zeros(layers + 1, layers + 1, dtype=torch.float64)
     for row, (weights, gradients) in enumerate(zip(case["weights"], case["weight_gradients"], strict=True), start=1):
         if weights is not None:
@@ -77,22 +87,20 @@ def test_training_keeps_the_pattern(tiny_model, batch, weights, dilation, period
 
 
 @pytest.mark.parametrize("layers", [1, 6, 12])
-def test_number_of_weights_is_the_papers(tiny_config, layers):
-    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER), layers)
-    assert history.trained_entries().sum() == layers * (layers + 3) // 2
+def test_number_of_weights_is_the_papers(new, layers):
+    assert new(layers).trained_entries().sum() == layers * (layers + 3) // 2
 
 
-def test_start_of_learned_rows_is_the_average_over_the_pattern(tiny_config):
-    fields = {"dlcl_dilation": 2, "dlcl_period": 2}
-    rows = layer_history(tiny_config(variant="dlcl_pre_ln", **fields), 4).weight.data
+def test_start_of_learned_rows_is_the_average_over_the_pattern(new):
+    rows = new(4, dlcl_weights="learned", dlcl_dilation=2, dlcl_period=2).weight.data
     expected = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [0, 0, 0, 1, 0], [1 / 3, 0, 1 / 3, 0, 1 / 3]]
     torch.testing.assert_close(rows, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("combination", ["_sum_in_one_buffer", "_plain_sum"])
-def test_what_is_stored_outside_the_pattern_is_not_read(tiny_config, monkeypatch, combination):
+def test_what_is_stored_outside_the_pattern_is_not_read(new, monkeypatch, combination):
     monkeypatch.setattr(dlcl, "_sum_in_one_buffer", getattr(dlcl, combination))
-    history = layer_history(tiny_config(variant="dlcl_pre_ln", **DENSEFORMER, dlcl_dilation=2, dlcl_period=2), 4)
+    history = new(4, dlcl_dilation=2, dlcl_period=2)
     history.weight.data[~history.trained_entries()] = 7.0
     next_input, outputs = history(), torch.randn(5, 3)
     for y in outputs:

@@ -6,8 +6,9 @@ from torch import nn
 
 from admin_nmt.model import dlcl
 from admin_nmt.model.configuration_admin import DLCL_WEIGHTS
-from admin_nmt.model.dlcl import LayerHistory, layer_history
+from admin_nmt.model.dlcl import LayerHistory
 from admin_nmt.model.modeling_admin import AdminEncoder
+from admin_nmt.model.rivals import new_history
 
 LAYERS, WIDTH = 5, 16
 DLCL = ["dlcl_pre_ln", "dlcl_post_ln"]
@@ -25,7 +26,7 @@ def network(tiny_config, variant):
     """Builds a history and as many layers, in float64 and with random weights."""
 
     def build(**fields) -> nn.ModuleDict:
-        history = layer_history(tiny_config(variant=variant, **fields), LAYERS)
+        history = new_history(tiny_config(variant=variant, encoder_layers=LAYERS, **fields), "encoder")
         layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
         for parameter in history.parameters():
             parameter.data.normal_(0.5, 0.5)
@@ -128,7 +129,8 @@ def test_autocast_leaves_the_gradients_alone(network, device):
 
 
 def test_initial_weights(tiny_config, variant):
-    rows = {kind: layer_history(tiny_config(variant=variant, dlcl_weights=kind), 3).weight for kind in DLCL_WEIGHTS}
+    configs = {kind: tiny_config(variant=variant, dlcl_weights=kind) for kind in DLCL_WEIGHTS}
+    rows = {kind: new_history(config, "encoder").weight for kind, config in configs.items()}
     average = torch.tensor([[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [1 / 4] * 4])
     torch.testing.assert_close(rows["learned"].data, average)
     torch.testing.assert_close(rows["average"], average)
@@ -139,7 +141,7 @@ def test_initial_weights(tiny_config, variant):
 
 
 def test_embedding_has_no_norm(tiny_config, variant):
-    history = layer_history(tiny_config(variant=variant, dlcl_weights="ones"), 2)
+    history = new_history(tiny_config(variant=variant, dlcl_weights="ones"), "decoder")
     embedding = torch.randn(2, WIDTH)
     torch.testing.assert_close(history()(embedding), embedding)
 

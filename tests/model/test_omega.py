@@ -2,7 +2,8 @@
 
 import pytest
 
-from admin_nmt.model.omega import deepnorm_alpha, deepnorm_beta, initial_omega
+from admin_nmt.model.omega import initial_omega
+from admin_nmt.model.rivals import deepnorm_alpha, deepnorm_beta, rival_block
 from admin_nmt.model.sublayers import count_sublayers
 
 # ω of encoder and decoder (admin-torch), then α and β of encoder and decoder (DeepNet, table 1 and its formulas).
@@ -46,4 +47,4 @@ def test_deepnorm(tiny_config, depth):
     config = tiny_config(variant="deepnorm", **fields(depth))
     for stack, golden in zip(("encoder", "decoder"), GOLDEN[depth][1:], strict=True):
         assert (deepnorm_alpha(config, stack), deepnorm_beta(config, stack)) == pytest.approx(golden, abs=6e-4)
-        assert initial_omega(config, stack) == deepnorm_alpha(config, stack)
+        assert rival_block(config, stack, 0, "ffn").omega[0].item() == pytest.approx(deepnorm_alpha(config, stack))

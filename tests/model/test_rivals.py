@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.model.layers import AdminDecoderLayer, AdminEncoderLayer
-from admin_nmt.model.omega import xavier_gains
+from admin_nmt.model.residual import PostNorm
+from admin_nmt.model.rivals import new_layer, rival_block, xavier_gains
 from admin_nmt.model.sublayers import NORM_NAMES, Stack
 
 RELEASED = json.loads((Path(__file__).parent / "released_rivals.json").read_text())
@@ -55,18 +55,18 @@ def filled(layer: nn.Module) -> nn.Module:
 def test_layers_of_the_released_code(variant):
     config, x = small(variant), wave(5)
     causal = torch.full((5, 5), -math.inf).triu(1)
-    encoded = filled(AdminEncoderLayer(config, 1))(x)
-    decoded = filled(AdminDecoderLayer(config, 1))(x, causal, wave(4, shift=1.0))
+    encoded = filled(new_layer(config, "encoder", 1))(x)
+    decoded = filled(new_layer(config, "decoder", 1))(x, causal, wave(4, shift=1.0))
     torch.testing.assert_close(encoded, torch.tensor(RELEASED[variant]["encoder"]), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(decoded, torch.tensor(RELEASED[variant]["decoder"]), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("fields", [{"variant": "t_fixup"}, {"variant": "b2t", "released_init": True}], ids=str)
-@pytest.mark.parametrize("layer", [AdminEncoderLayer, AdminDecoderLayer])
-def test_initialisation_of_the_released_code(fields, layer):
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_initialisation_of_the_released_code(fields, stack: Stack):
     """Each matrix is scaled as there, relative to Xavier's gains before: 1, and 1/√2 of q, k and v."""
-    scaled = layer(small(**fields), 1)
-    expected = RELEASED[fields["variant"]]["scales"][scaled.stack]
+    scaled = new_layer(small(**fields), stack, 1)
+    expected = RELEASED[fields["variant"]]["scales"][stack]
     found = {
         f"{name}.weight": module.gain * (2**0.5 if name.endswith(("q_proj", "k_proj", "v_proj")) else 1)
         for name, module in scaled.named_modules()
@@ -88,9 +88,9 @@ def test_depth_scaled_initialisation(stack: Stack, layer: int):
     assert released.qk == released.v == pytest.approx(released.out / 2**0.5)
 
 
-@pytest.mark.parametrize("variant", ["b2t", "rezero", "ln_scaling"])
-def test_others_start_from_the_weights_of_all_variants(variant):
-    assert xavier_gains(small(variant), "encoder", 2) == xavier_gains(small("post_ln"), "encoder", 2)
+@pytest.mark.parametrize("sublayer", ["self_attn", "encoder_attn"])
+def test_b2t_adds_the_input_of_the_layer_in_its_last_sublayer_alone(tiny_config, sublayer):
+    assert type(rival_block(tiny_config(variant="b2t"), "decoder", 2, sublayer)) is PostNorm
 
 
 def test_embeddings_of_t_fixup_are_scaled_by_the_depth_of_their_stack():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.model.dlcl import TransparentAttention
+from admin_nmt.model.rivals import TransparentAttention
 
 LAYERS = ["pre_ln", "post_ln"]
 
@@ -25,7 +25,7 @@ def models(tiny_model, layer):
 
 
 @torch.no_grad()
-def memories(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
+def read_states(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
     """What the cross-attention of each decoder layer reads."""
     read = []
     hooks = [
@@ -54,7 +54,7 @@ def test_equation(models, batch):
     """z_j = Σ_i s_ij h_i, s_j = softmax(w_j): a plain sum over the states of the model without it."""
     plain, transparent = models
     states, weight = encoder_states(plain, batch), transparent.model.encoder.history.weight
-    found = memories(transparent, batch)
+    found = read_states(transparent, batch)
     assert len(states) == 4 and len(found) == 2
     for j, z in enumerate(found):
         exponentials = [weight[j, i].exp() for i in range(4)]
@@ -62,11 +62,11 @@ def test_equation(models, batch):
         torch.testing.assert_close(z, plain.model.encoder.layer_norm(expected))
 
 
-def test_output_carries_the_memories_side_by_side(models, batch):
+def test_output_carries_what_all_decoder_layers_read(models, batch):
     _, transparent = models
     output = transparent.model.encoder(batch["input_ids"], batch["attention_mask"]).last_hidden_state
-    assert output.shape == (3, 9, 2 * 16)
-    torch.testing.assert_close(output, torch.cat(memories(transparent, batch), -1))
+    assert output.shape == (3, 9, 2, 16)
+    torch.testing.assert_close(output, torch.stack(read_states(transparent, batch), 2))
 
 
 def test_all_weight_on_the_last_layer_is_the_model_without_it(models, batch):
@@ -99,8 +99,8 @@ def test_dropout_falls_on_the_weights_before_the_softmax(tiny_config):
     """As in Lingvo's WeightedSumLayer: a weight that is dropped counts as 0 among the others divided by 1 − p."""
     sums = TransparentAttention(tiny_config(dropout=0.5, encoder_layers=7)).train()
     states = torch.eye(8)[:, None, None]  # whose sum is the vector of weights
-    found = sums.memories(sums.weight, states)[0, 0]
+    found = sums.sums(sums.weight, states)[0, 0]
     kept = found > 1 / 8
     assert kept.any() and not kept.all()
     torch.testing.assert_close(found, (kept * (2 / 8)).softmax(1))
-    torch.testing.assert_close(sums.eval().memories(sums.weight, states)[0, 0], torch.full((2, 8), 1 / 8))
+    torch.testing.assert_close(sums.eval().sums(sums.weight, states)[0, 0], torch.full((2, 8), 1 / 8))

@@ -45,7 +45,7 @@ def forward_flops(config: AdminConfig, sentences: int, source: int, target: int)
     own = 8 * t * d * d + 4 * t * t * d
     cross = 4 * t * d * d + 4 * s * d * d + 4 * s * t * d
     decoder = own + cross + 4 * t * d * config.decoder_ffn_dim
-    decoder += 2 * s * d * (config.encoder_layers + 1) * config.is_transparent
+    decoder += 2 * s * d * (config.encoder_layers + 1) * config.variant.startswith("transparent")
     output = 2 * t * d * (config.decoder_vocab_size or config.vocab_size)
     return sentences * (config.encoder_layers * encoder + config.decoder_layers * decoder + output)
 

@@ -18,7 +18,8 @@ from ...model.dlcl import NoHistory
 from ...model.layers import AdminLayer
 from ...model.loss import IGNORED
 from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ...model.residual import BottomToTop, PostNorm, Residual, ScaledPostNorm
+from ...model.residual import PostNorm, Residual, ScaledPostNorm
+from ...model.rivals import BottomToTop
 from ...weights.modes import evaluation_mode
 
 Batch = Mapping[str, Tensor]
