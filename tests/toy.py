@@ -86,37 +86,38 @@ def write_recipe(folder: Path, *, held_out: int = 20, model: dict | None = None,
     return path
 
 
-def truncated(path: Path) -> None:
-    """Cuts a file in half."""
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def truncated(path: Path, draw: random.Random | None = None) -> None:
+    """Cuts a file in half, or where `draw` says."""
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: draw.randrange(max(1, size)) if draw else size // 2])
 
 
-def bit_flipped(path: Path) -> None:
+def bit_flipped(path: Path, draw: random.Random | None = None) -> None:
     """Flips one bit of a file."""
-    content = bytearray(path.read_bytes())
-    place = random.Random(SHIFT).randrange(8 * len(content))
+    content = bytearray(path.read_bytes() or b"\0")
+    place = (draw or random.Random(SHIFT)).randrange(8 * len(content))
     content[place // 8] ^= 1 << place % 8
     path.write_bytes(content)
 
 
-def emptied(path: Path) -> None:
+def emptied(path: Path, draw: random.Random | None = None) -> None:
     """Leaves a file of no bytes."""
     path.write_bytes(b"")
 
 
-def removed(path: Path) -> None:
+def removed(path: Path, draw: random.Random | None = None) -> None:
     """Deletes a file."""
     path.unlink()
 
 
-def made_a_folder(path: Path) -> None:
+def made_a_folder(path: Path, draw: random.Random | None = None) -> None:
     """Puts a folder in the place of a file."""
     path.unlink()
     path.mkdir()
     (path / "file").touch()
 
 
-def overwritten(path: Path) -> None:
+def overwritten(path: Path, draw: random.Random | None = None) -> None:
     """Puts another kind of file in the place of one."""
     path.write_text('{"other": "things"}\n' * 99)
 

@@ -92,15 +92,17 @@ def export(
     from ..data.tokenization.byte_bpe import load_tokenizers
     from ..hub.cards import write_export_card
     from ..hub.model_folder import load_admin_model, local_folder
+    from ..system.files import new_folder
     from ..weights.exporting import export_standard
 
     quiet()
     folder = local_folder(model, trained=True)
     model_to_export = load_admin_model(folder)
     source, target = load_tokenizers(folder)
-    export_standard(model_to_export, source, output, target)
-    write_export_card(output)
-    _copy_usual_scores(folder, output)
+    with new_folder(output) as temporary:
+        export_standard(model_to_export, source, temporary, target)
+        write_export_card(temporary, output.name)
+        _copy_usual_scores(folder, temporary)
 
 
 def _export_ctranslate2(model: str, output: Path, quantization: str | None) -> None:

@@ -154,8 +154,12 @@ def _scores(test: TestScores, languages: Sequence[str], test_set: str, dataset_t
     ]
 
 
-def write_export_card(folder: Path) -> Path:
+def write_export_card(folder: Path, name: str | None = None) -> Path:
     """Write the card of a folder that `export_standard` has written, from its export.json and configuration.
+
+    Args:
+        folder: where the export is.
+        name: of the model; by default the folder's.
 
     Returns:
         The path of README.md. The card of a run, with data and scores, takes this one's place.
@@ -166,10 +170,10 @@ def write_export_card(folder: Path) -> Path:
     code = "auto_map" in tokenizer
     layers: dict[str, Any] = {name: config[name] for name in ("encoder_layers", "decoder_layers")}
     text = _page(
-        _header(folder.name, SimpleNamespace(variant=facts["variant"], **layers), code=code),
+        _header(name or folder.name, SimpleNamespace(variant=facts["variant"], **layers), code=code),
         "export.md.jinja",
         **layers,
-        name=folder.name,
+        name=name or folder.name,
         kind=config["architectures"][0],
         variant=facts["variant"],
         error=facts["max_logit_error"],

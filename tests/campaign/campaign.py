@@ -43,7 +43,7 @@ IMPORTED_ONCE = [
 
 # What may differ between two runs that did the same: times, who held which lock or looked at which file, and what git
 # says of the checkout while somebody works there.
-TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^commit$")
+TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^earlier$|^commit$")  # earlier: of peak memory
 TIMES_IN_A_CARD = re.compile("a second|minutes|peak memory|^. commit .")
 BAR = re.compile(r"\d+%\||\d(line|pairs) \[|pairs? \[")
 CURSOR = re.compile(r"\x1b\[A")  # which several bars move up and down

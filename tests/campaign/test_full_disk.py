@@ -77,16 +77,13 @@ def size(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name, count in COUNTS.items() for number in trials(count)]
 )
-def test_a_full_disk(name, number, straight, disk, inputs, finished, draw: Random, tally):
-    attack = f"full disk: {name}"
-    tally(attack)
+def test_a_full_disk(name, number, straight, disk, inputs, finished, draw: Random):
     expected, written = straight(name)
     work, filler = begin(name, inputs, finished, disk / "work"), disk / "filler"
     print("bytes left:", left := int(written * draw.random()))
     filler.write_bytes(bytes(shutil.disk_usage(disk).free - left))
     # What the command prints lies on another disk.
     ended = run(*COMMANDS[name], folder=work, beside=disk.parent)
-    tally(attack, "told" if ended.code else "same")
     if ended.code:
         assert_told(ended)
         assert "full" in ended.told or "space" in ended.told, ended.told
@@ -104,13 +101,10 @@ def limit_files(size: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, number) for name in COMMANDS for number in trials(3)])
-def test_files_that_may_not_grow(name, number, straight, inputs, finished, folder, draw: Random, tally):
+def test_files_that_may_not_grow(name, number, straight, inputs, finished, folder, draw: Random):
     """What stands in for a full disk where none can be mounted: every file is limited."""
-    attack = f"files that may not grow: {name}"
-    tally(attack)
     work = begin(name, inputs, finished, folder / "work")
     ended = run(*COMMANDS[name], folder=work, setup=partial(limit_files, draw.choice([20_000, 30_000, 60_000])))
-    tally(attack, "told" if ended.code else "same")
     if ended.code:
         assert_told(ended)
         assert_done(run(*COMMANDS[name], folder=work))

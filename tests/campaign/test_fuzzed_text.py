@@ -79,10 +79,8 @@ def lines(draw: Random, work: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", FILES)
-def test_translate(number, lines, work, tally):
+def test_translate(number, lines, work):
     """From stdin and from files alike; blank lines stay where they are, and a known one keeps its translation."""
-    tally("fuzzed lines: translate --input", number=LINES)
-    tally("fuzzed lines: translate < stdin", number=LINES)
     file = run("translate", "run/standard", "--input", "lines", "--output", "translations", *SEARCH, folder=work)
     assert_done(file)
     stdin = run("translate", "run/standard", *SEARCH, folder=work, stdin=work / "lines")
@@ -95,28 +93,23 @@ def test_translate(number, lines, work, tally):
     assert {translations[index] for index in blank} == {""}
     known = [translations[index] for index, line in enumerate(lines) if line == SENTINEL]
     assert known.count(max(set(known), key=known.count)) > 0.9 * len(known)  # other batches may round otherwise
-    tally("fuzzed lines: translate --input", "same", LINES)
-    tally("fuzzed lines: translate < stdin", "same", LINES)
 
 
 @pytest.mark.parametrize("number", FILES)
-def test_score(number, lines, work, tally):
+def test_score(number, lines, work):
     """A row a pair, with the tokens of its own target."""
     tokenizer = AutoTokenizer.from_pretrained(work / "run" / "standard")
     fitting = [line for line in lines if len(tokenizer(line)["input_ids"]) <= 64]
-    tally("fuzzed lines: score", number=len(fitting))
     write(work / "source", fitting)
     write(work / "target", fitting[::-1])
     ended = run("score", "run/standard", "--source", "source", "--target", "target", folder=work)
     assert_done(ended)
     counts = [int(row.split("\t")[1]) for row in read(ended.out)]
     assert counts == [len(tokenizer(line)["input_ids"]) for line in fitting[::-1]]
-    tally("fuzzed lines: score", "same", len(fitting))
 
 
 @pytest.mark.parametrize("number", FILES)
-def test_evaluate(number, lines, work, tally):
-    tally("fuzzed lines: evaluate", number=LINES)
+def test_evaluate(number, lines, work):
     write(work / "references", lines[::-1])
     files = ["--source", "lines", "--target", "references", "--language", "de", "--output", "translations"]
     ended = run("evaluate", "run/standard", *files, "--num-beams", "1", folder=work)
@@ -125,13 +118,11 @@ def test_evaluate(number, lines, work, tally):
     translations = read((work / "translations").read_bytes())
     assert len(translations) == LINES
     assert {translation for line, translation in zip(lines, translations, strict=True) if not line.strip()} == {""}
-    tally("fuzzed lines: evaluate", "same", LINES)
 
 
 @pytest.mark.parametrize("number", FILES)
-def test_prepare(number, lines, work, tally):
+def test_prepare(number, lines, work):
     """All pairs are read and counted; the cache has them as they are."""
-    tally("fuzzed lines: prepare", number=LINES)
     write(work / "train.en", lines)
     write(work / "train.de", lines[::-1])
     ended = run("prepare", "recipe.yaml", folder=work)
@@ -142,7 +133,6 @@ def test_prepare(number, lines, work, tally):
     counts = dict(re.findall(r"^(\w[\w -]*\w) +(\d+) +[\d.]+%$", ended.out.decode(), re.MULTILINE))
     total = counts.pop("total")
     assert int(total) == LINES == sum(map(int, counts.values()))
-    tally("fuzzed lines: prepare", "same", LINES)
 
 
 NO_TEXT = [b"\xff", b"a\xffb", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\xaf", "漢".encode("utf-16")]
@@ -166,22 +156,18 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("number", trials(8))
-def test_bytes_that_are_no_text_are_refused_by_their_line(number, name, work, draw: Random, tally):
-    tally("bytes that are no text")
+def test_bytes_that_are_no_text_are_refused_by_their_line(number, name, work, draw: Random):
     lines = (work / "test.en").read_bytes().splitlines()
     line = draw.randrange(len(lines))
     lines[line] += draw.choice(NO_TEXT) + draw.choice([b"", b" x"])
     (work / "lines").write_bytes(b"\n".join(lines) + b"\n")
     assert_told(run(*READERS[name], folder=work), f"lines: line {line + 1} ")
-    tally("bytes that are no text", "told")
 
 
 @pytest.mark.parametrize("number", trials(8))
-def test_half_a_surrogate_pair_in_json_is_refused_by_its_line(number, work, draw: Random, tally):
-    tally("bytes that are no text")
+def test_half_a_surrogate_pair_in_json_is_refused_by_its_line(number, work, draw: Random):
     pairs = [json.dumps({"source": text, "target": text}) for text in random_texts(20)]
     line = draw.randrange(len(pairs))
     pairs[line] = json.dumps({"source": "a" + chr(draw.randrange(0xD800, 0xE000)), "target": "b"})
     (work / "pairs.jsonl").write_text("\n".join(pairs) + "\n")
     assert_told(run("score", "run/standard", "--source", "pairs.jsonl", folder=work), f"pairs.jsonl: line {line + 1} ")
-    tally("bytes that are no text", "told")

@@ -43,21 +43,17 @@ def convert(work: Path) -> None:
 
 
 @pytest.mark.parametrize("number", trials(150))
-def test_a_checkpoint_that_calls_a_function(number, work, draw: Random, tally):
-    tally("hostile: pickles")
+def test_a_checkpoint_that_calls_a_function(number, work, draw: Random):
     canary = work / "canary"
     (work / "checkpoint.pt").write_bytes(hostile_checkpoint(draw, canary)[0])
     convert(work)
     assert not canary.exists()
-    tally("hostile: pickles", "told")
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb(bomb, work, tally):
-    tally("hostile: bombs")
+def test_a_bomb(bomb, work):
     BOMBS[bomb](work / "checkpoint.pt")
     convert(work)
-    tally("hostile: bombs", "told")
 
 
 FILES = ["--source", "test.en", "--target", "test.de"]
@@ -87,8 +83,7 @@ def write_recipes(work: Path) -> None:
 
 
 @pytest.mark.parametrize("number", trials(len(HOSTILE_FOLDERS) * len(COMMANDS)))
-def test_a_folder_with_code(number, finished: Path, work, draw: Random, tally):
-    tally("hostile: folders")
+def test_a_folder_with_code(number, finished: Path, work, draw: Random):
     lap, index = divmod(number, len(COMMANDS))
     command = list(COMMANDS)[index]
     kind = list(HOSTILE_FOLDERS)[(lap + index) % len(HOSTILE_FOLDERS)]
@@ -102,13 +97,11 @@ def test_a_folder_with_code(number, finished: Path, work, draw: Random, tally):
     assert not canary.exists()
     if ended.code:  # some commands need nothing of what is hostile
         assert_told(ended)
-    tally("hostile: folders", "told" if ended.code else "same")
 
 
 @pytest.mark.parametrize("number", trials(6))
-def test_a_checkpoint_of_a_run_with_pickles(number, finished: Path, work, tally):
+def test_a_checkpoint_of_a_run_with_pickles(number, finished: Path, work):
     """A run goes on from what somebody else has left."""
-    tally("hostile: checkpoints of a run")
     shutil.copytree(finished, work, dirs_exist_ok=True)
     canary = work / "canary"
     for checkpoint in sorted((work / "run").glob("checkpoint-*"))[number % 4 :]:
@@ -118,4 +111,3 @@ def test_a_checkpoint_of_a_run_with_pickles(number, finished: Path, work, tally)
     assert not canary.exists()
     if ended.code:
         assert_told(ended)
-    tally("hostile: checkpoints of a run", "told" if ended.code else "same")

@@ -101,13 +101,10 @@ def killed(command: list[str], folder: Path, moment: float, by_clock: bool, stra
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name, count in COUNTS.items() for number in trials(count)]
 )
-def test_a_killed_command_ends_with_the_same_result(name, number, begin, straight, draw: Random, folder, tally):
-    attack, command, expected = f"kill: {name}", COMMANDS[name], straight(name)
+def test_a_killed_command_ends_with_the_same_result(name, number, begin, straight, draw: Random, folder):
+    command, expected = COMMANDS[name], straight(name)
     work = begin(name, folder / "work")
-    kills = 0
     for _ in range(draw.choice([1, 1, 2, 3])):
-        kills += 1
-        tally(attack)
         print(moment := draw.random(), by_clock := draw.random() < 0.5)
         ended = killed(command, work, moment, by_clock, expected)
         if ended.code != -signal.SIGKILL:
@@ -116,4 +113,3 @@ def test_a_killed_command_ends_with_the_same_result(name, number, begin, straigh
         ended = run(*command, folder=work)
     assert ended.code == 0 or any(reason in ended.told for reason in DONE_ALREADY), ended.tail
     assert_same(expected.contents, work)
-    tally(attack, "same", kills)
