@@ -18,7 +18,7 @@ from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.callbacks import StopRequestedError
 from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.evaluation import mean_nll
-from admin_nmt.trainer.fsdp import load_weights, whole_weights
+from admin_nmt.trainer.sharding import load_weights, whole_weights
 
 UPDATES = 9
 SAVED = 3

@@ -13,7 +13,7 @@ from admin_nmt.system.processes import rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.evaluation import mean_nll
-from admin_nmt.trainer.fsdp import gather_shards
+from admin_nmt.trainer.sharding import gather_shards
 from admin_nmt.weights.folding import omega_by_sublayer
 
 UPDATES = 6
@@ -51,7 +51,7 @@ def train_a_fresh_profiled_model(folder: Path, device: str, accumulation: int) -
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
         "omega": [float(gather_shards(omega).float().mean()) for omega in omega_by_sublayer(model).values()],
         "nll": nll,
-        "sharded": bool(trainer.is_fsdp_enabled),
+        "sharded": trainer.sharding.is_sharded,
     }
 
 

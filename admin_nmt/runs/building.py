@@ -13,7 +13,6 @@ from ..data.tokenization.byte_bpe import check_tokenizer, load_tokenizers
 from ..data.tokenization.pieces import tokenizer_digest
 from ..data.tokenizing import longest_sentence
 from ..system.errors import refusing_code
-from ..trainer.adversarial import AdversarialTrainer
 from ..trainer.checkpoints import complete_checkpoints, whole_checkpoints
 from .preparation import Prepared
 from .recipe import Recipe
@@ -108,8 +107,7 @@ def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
     model = build_model(recipe, prepared)
     _check_lengths(prepared, model.config.max_position_embeddings, args.max_tokens)
     _check_beams(recipe, args, len(prepared.target_tokenizer))
-    kind = AdversarialTrainer if args.adversarial_weight else AdminTrainer
-    return kind(
+    return AdminTrainer(
         model,
         args,
         train_dataset=prepared.data["train"],

@@ -34,7 +34,7 @@ from ..hub.run_folder import (
 from ..metrics.scores import corpus_scores, published_bleu, reference_rows, tokenized_bleu
 from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
-from ..trainer.fsdp import load_weights
+from ..trainer.sharding import load_weights
 from ..weights.averaging import average_checkpoints
 from ..weights.exporting import ExportError, FoldingError, export_standard
 from .preparation import Prepared

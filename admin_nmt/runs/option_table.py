@@ -83,7 +83,6 @@ MEANINGS = {
     "dataloader_num_workers": "Processes that make batches; 0: the training process does.",
     "ddp_timeout": "Seconds that processes wait for each other.",
     "fsdp": "Shard weights, gradients and optimiser; accelerate's configuration files do it better.",
-    "deepspeed": "DeepSpeed's configuration; accelerate's configuration files do it better.",
     "use_cpu": "Train on the CPU even where there is a GPU.",
 }
 """Of the fields of `Seq2SeqTrainingArguments` that matter here."""

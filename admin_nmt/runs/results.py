@@ -14,7 +14,7 @@ from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, Reci
 from ..system.cpu_features import cpu_name
 from ..trainer.callbacks import PeakMemory, callback_of
 from ..trainer.divergence import DivergedError
-from ..trainer.fsdp import gather_shards
+from ..trainer.sharding import gather_shards
 from ..weights.folding import omega_by_sublayer
 from ..weights.profiling import omega_origin
 from .preparation import Prepared

@@ -20,11 +20,11 @@ from ..metrics.languages import has_words
 from ..metrics.scores import check_language
 from ..system.processes import print_once, start_processes, wait_at_most
 from ..trainer.allocator import let_segments_grow
-from ..trainer.arguments import precision
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from ..trainer.memory_prediction import fits, free_memory, predicted_peak
+from ..trainer.precision import precision
 from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards
@@ -138,7 +138,7 @@ def introduce(trainer: AdminTrainer, folder: Path) -> None:
     print_once(
         f"[2/5] training on {machine(args)}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}"
     )
-    epoch = survey(trainer.train_dataset, args.max_tokens, seed=trainer.data_seed())
+    epoch = survey(trainer.train_dataset, args.max_tokens, seed=args.batch_seed)
     print_once(f"      {length_of_an_epoch(args, epoch)}")
     print_once(f"      {predicted_memory(trainer, epoch)}")
 
@@ -178,7 +178,7 @@ def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     free = free_memory(args.device)
     told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
     told += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
-    told += " and before sharding" * (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+    told += " and before sharding" * trainer.sharding.is_sharded
     told += f"; {free / 1e9:.1f} GB are free"
     return told if automatic or fits(peak, free / 1e9) else f"warning: {told}: lower training.max_tokens"
 

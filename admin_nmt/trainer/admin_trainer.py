@@ -1,8 +1,8 @@
 """`Seq2SeqTrainer` for very deep translation models: token batches, profiling, BLEU, a stop at divergence."""
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -25,20 +25,19 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.byte_bpe import save_tokenizers
-from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams, survey
+from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
 from ..hub.cards import CARD, training_card
-from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, LabelSmoothedLoss
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
 from ..weights.profiling import MODES, needs_profiling, profile_omega, write_omega
+from .adversarial import AdversarialLoss
 from .allocator import keep_freed_memory
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
     checked_arguments,
-    computes_in_bfloat16,
     enable_checkpointing,
     optimizer_settings,
 )
@@ -49,7 +48,6 @@ from .callbacks import (
     LogsForTrackers,
     MicroBatch,
     ModelFiles,
-    NormAfterUpdate,
     PeakMemory,
     PrecisionRecord,
     SamplerEpoch,
@@ -60,20 +58,31 @@ from .callbacks import (
 )
 from .checkpoints import check_position, checkpoint_to_resume
 from .compilation import compiled_layers, without_compilation
-from .divergence import DivergenceGuard, GuardedTrainer
+from .divergence import DivergenceGuard
 from .evaluation import first_rows, validation_scores
-from .memory_prediction import free_memory, largest_micro_batch, needs_checkpointing
-from .optimizers.master_weights import MasterWeights
-from .precision import cpu_attention
+from .hooks import TrainerHooks
+from .memory_prediction import RunMemory
+from .optimizers.master_weights import MasterWeights, NoMasterWeights
+from .precision import autocast_on_cpu, cpu_attention
+from .sharding import sharding_of
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
 
-class AdminTrainer(GuardedTrainer):
+class AdminTrainer(TrainerHooks):
     """Trains a translation model on a tokenised dataset.
 
     The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
     also `target`, the raw reference text.
+
+    What it does besides `Seq2SeqTrainer`, and where:
+        the batches: `get_train_dataloader`, under a token budget;
+        the tokens of an update, which its loss is divided by: `get_batch_samples` counts them, and `meter` logs them;
+        attention and precision: `choose_attention` and `compute_loss`, by the rules of [`precision`];
+        what the model needs before its optimizer is made, such as ω: `prepare_model`;
+        `guard` stops before an update that is not finite, `sharding` is FSDP2 or none, `masters` are the float32
+        weights of a training in bfloat16 or none, `adversary` is the adversarial loss or None, `stop_request` heeds
+        SIGTERM.
 
     Args:
         model: an `AdminForConditionalGeneration`, or a stock translation model such as a folded one, whose loss is then
@@ -88,10 +97,10 @@ class AdminTrainer(GuardedTrainer):
         TypeError: `args` are those of another trainer.
         ValueError: one process has several GPUs; a dataset is a stream, or has no text for BLEU; a function for
             metrics is given, which nothing would call; `label_smoothing_factor` is set beside the model's own;
-            `master_weights` is set under FSDP or DeepSpeed.
+            `master_weights` is set under FSDP.
             By `train`: a sentence is longer than the model can read; a checkpoint is damaged, or was saved at another
             point of the epoch than its number of updates is here.
-        DivergedError: by `train`, before an update that is not finite; under DeepSpeed, after it.
+        DivergedError: by `train`, before an update that is not finite.
         StopRequestedError: by `train`, when it has written a checkpoint because of SIGTERM.
     """
 
@@ -122,23 +131,44 @@ class AdminTrainer(GuardedTrainer):
                 f"one process has {args.n_gpu} GPUs; start one process a GPU: accelerate launch --num_processes "
                 f"{args.n_gpu} SCRIPT, or show it a single one with CUDA_VISIBLE_DEVICES=0"
             )
-        if args.master_weights and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            raise ValueError("master_weights: cannot train under FSDP or DeepSpeed; start with DDP, or leave it out")
-        self.target_tokenizer = target_tokenizer or processing_class
+        if args.master_weights and self.sharding.is_sharded:
+            raise ValueError("master_weights: cannot train under FSDP; start with DDP, or leave it out")
         # The argument of this name that Trainer takes is one that Seq2SeqTrainer does not pass on.
         self.optimizer_cls_and_kwargs = optimizer_settings(args)
-        self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
-        self.sampler_epoch = SamplerEpoch()
+        self.target_tokenizer = target_tokenizer or processing_class
+        self.adversary = (
+            AdversarialLoss(args, self.model, self.sharding.is_sharded) if args.adversarial_weight else None
+        )
+        self.masters = NoMasterWeights()
+        self.guard = DivergenceGuard(processing_class, self.target_tokenizer)
         self.stop_request = StopRequest()
+        self.sampler_epoch = SamplerEpoch()
+        self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
         for callback in (
-            self.sampler_epoch, ModelFiles(self), NormAfterUpdate(self), self.stop_request, LogBeforeSaving(),
-            BestInFolder(), IntervalsAsSet(), PrecisionRecord(), PeakMemory(),
+            self.sampler_epoch, ModelFiles(self), self.guard, self.stop_request, LogBeforeSaving(), BestInFolder(),
+            IntervalsAsSet(), PrecisionRecord(), PeakMemory(),
         ):  # fmt: skip
             self.add_callback(callback)
-        self.choose_attention()
-        self.masters: MasterWeights | None = None
-        self.resumed_from: Path | None = None
         self.start_anew()
+        self.choose_attention()
+
+    def start_anew(self) -> None:
+        """Forgets what was counted in an earlier training of this trainer."""
+        self.meter = TokenMeter()
+        self.resumed_from: Path | None = None
+        self.while_training = ExitStack()  # what ends with the training
+        self.counted_parameters: int | None = None
+        self.guard.start_anew()
+        self.stop_request.start_anew()
+        for callback in self.early_stopping():
+            callback.early_stopping_patience_counter = 0
+        self.patience = [callback.early_stopping_patience for callback in self.early_stopping()]
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Makes the sharding too; the Trainer's own writes what only FSDP reads, so it is not told."""
+        super().create_accelerator_and_postprocess()
+        self.sharding = sharding_of(self.accelerator)
+        self.is_fsdp_enabled = False
 
     def loss_and_collator(self) -> tuple[Any, Seq2SeqCollator]:
         """What computes the loss, None for the model itself, and what makes its batches.
@@ -147,15 +177,18 @@ class AdminTrainer(GuardedTrainer):
             ValueError: `label_smoothing_factor` is set beside the model's own.
         """
         config, smoothing = self.model.config, self.args.label_smoothing_factor
+        with_decoder_input = Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
         if not hasattr(config, "label_smoothing"):
-            loss = LabelSmoothedLoss(smoothing, excluded=config.pad_token_id)
-            return loss, Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
+            return LabelSmoothedLoss(smoothing, excluded=config.pad_token_id), with_decoder_input
         if smoothing != 0:
             raise ValueError(
                 f"label_smoothing_factor is {smoothing}, but the model smooths its own loss; "
                 "set label_smoothing in the model's configuration"
             )
-        return None, Seq2SeqCollator(config.pad_token_id, self.compute_loss_func and config.decoder_start_token_id)
+        if self.args.adversarial_weight:  # which needs the logits
+            model: Any = self.model
+            return LabelSmoothedLoss(config.label_smoothing, model.excluded_token), with_decoder_input
+        return None, with_decoder_input if self.compute_loss_func else Seq2SeqCollator(config.pad_token_id)
 
     def choose_attention(self) -> None:
         """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""
@@ -172,32 +205,10 @@ class AdminTrainer(GuardedTrainer):
         """Tokens of the longest sentence that the model can read; None for no limit."""
         return getattr(self.model.config, "max_position_embeddings", None)
 
-    def autocast_products(self) -> AbstractContextManager:
-        """The precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
-
-        Evaluations and the measuring of ω stay outside, in float32.
-        """
-        if self.args.device.type == "cpu" and computes_in_bfloat16(self.args, self.model.config):
-            return torch.autocast("cpu", torch.bfloat16)
-        return nullcontext()
-
     @property
     def precisions(self) -> list[str]:
         """In which the products of this run were computed so far: one, but after a resume on another machine."""
         return callback_of(self, PrecisionRecord).legs
-
-    def start_anew(self) -> None:
-        """Forgets what was counted in an earlier training of this trainer."""
-        self.meter = TokenMeter()
-        self.update_loss: Tensor | float = 0.0
-        self.divergence_guard = DivergenceGuard(scaled=self.accelerator.scaler is not None)
-        self.counted_parameters: int | None = None
-        self.parameters: list[nn.Parameter] = []
-        self.pending_norm: Tensor | None = None
-        self.stop_request.start_anew()
-        for callback in self.early_stopping():
-            callback.early_stopping_patience_counter = 0
-        self.patience = [callback.early_stopping_patience for callback in self.early_stopping()]
 
     def early_stopping(self) -> list[EarlyStoppingCallback]:
         """The callbacks that end a run whose evaluations no longer improve."""
@@ -206,7 +217,7 @@ class AdminTrainer(GuardedTrainer):
     def has_ended(self) -> bool:
         """Also where evaluations had stopped the run: it would train until they do so again."""
         stopped = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self.early_stopping())
-        return super().has_ended() or any(stopped)
+        return self.state.global_step >= self.state.max_steps or any(stopped)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
@@ -225,15 +236,42 @@ class AdminTrainer(GuardedTrainer):
             leave_out_cudnn_attention()
         self.start_anew()
         self.resumed_from = checkpoint_to_resume(resume_from_checkpoint, str(self.args.output_dir))
-        if self.args.auto_micro_batch:
-            self.choose_micro_batch()
-        if self.args.activation_checkpointing == "auto":
-            self.args.activation_checkpointing = self.needs_checkpointing()
-        with self.stop_request.listening(), ExitStack() as self.while_training:
+        self.fit_into_memory()
+        with self.stop_request.listening(), self.while_training:
             output = super().train(None if self.resumed_from is None else str(self.resumed_from), *args, **kwargs)
         return output._replace(training_loss=output.metrics["train_loss"])
 
-    def before_wrapping(self) -> None:
+    def fit_into_memory(self) -> None:
+        """Decides what `auto_micro_batch` and `activation_checkpointing: auto` leave to the memory of the GPUs.
+
+        A run that goes on does so with the batches of its checkpoint: otherwise it would meet other pairs.
+        """
+        args, memory = self.args, RunMemory(self.model, self.args, self.train_dataset)
+        if args.auto_micro_batch:
+            kept = None if self.resumed_from is None else MicroBatch.of(self.resumed_from)
+            chosen = args.max_tokens, args.gradient_accumulation_steps
+            chosen = kept or (memory.micro_batch() if self.resumed_from is None else chosen)
+            args.max_tokens, args.gradient_accumulation_steps = chosen
+            self.callback_handler.pop_callback(MicroBatch)
+            self.add_callback(MicroBatch(*chosen))
+        if args.activation_checkpointing == "auto":
+            args.activation_checkpointing = memory.needs_checkpointing()
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Prepares the model of a training first: no other public method comes before DDP wraps it.
+
+        Afterwards the modules take bfloat16 copies of its parameters if there are master weights.
+        """
+        if self.is_in_train:
+            self.prepare_model()
+        is_new = self.optimizer is None
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if is_new:
+            self.sharding.follow(optimizer)
+        self.while_training.enter_context(self.masters.training(optimizer))
+        return optimizer
+
+    def prepare_model(self) -> None:
         """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed.
 
         Before it, sentences that are too long for the model are refused.
@@ -258,24 +296,15 @@ class AdminTrainer(GuardedTrainer):
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
         if self.args.compile_layers:
             self.while_training.enter_context(compiled_layers(self.model))
-
+        self.sharding.shard(self.model)
         # DDP keeps to the copies that it has seen, also where the trainer trains once more.
-        if self.args.master_weights and (self.masters is None or self.masters.model is not self.model):
+        if self.args.master_weights and getattr(self.masters, "model", None) is not self.model:
             self.masters = MasterWeights(self.model)
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """As the Trainer's; then the modules take bfloat16 copies of its parameters, before DDP sees them."""
-        optimizer = super().create_optimizer(*args, **kwargs)
-        if self.masters is not None:
-            self.while_training.enter_context(self.masters.training(optimizer))
-        return optimizer
-
-    def float32_weights(self) -> AbstractContextManager[None]:
-        return super().float32_weights() if self.masters is None else self.masters.in_float32()
 
     @contextmanager
     def whole_model(self) -> Iterator[None]:
-        with self.float32_weights(), super().whole_model():
+        """Every process has all weights, in float32, in this block, so each may run the model as often as it likes."""
+        with self.masters.in_float32(), self.sharding.whole(self.model):
             yield
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
@@ -287,42 +316,6 @@ class AdminTrainer(GuardedTrainer):
             kwargs["compute_objective"] = kwargs.get("compute_objective") or validation_nll
         return super().hyperparameter_search(*args, **kwargs)
 
-    def needs_checkpointing(self) -> bool:
-        """What `activation_checkpointing: auto` comes to, the same on every process; True where nothing is predicted.
-
-        A recomputed layer draws the same random numbers, so a run may go on with another choice.
-        """
-        return not self.is_predicted() or any(gather_objects(needs_checkpointing(*self.what_is_predicted())))
-
-    def is_predicted(self) -> bool:
-        """Whether the memory of this run can be predicted, and is that of a GPU."""
-        args = self.args
-        known = isinstance(self.model.config, AdminConfig) and not (args.adversarial_weight or args.master_weights)
-        return known and self.args.device.type == "cuda"
-
-    def what_is_predicted(self) -> tuple[Any, ...]:
-        """Model, arguments, shapes of the batches by token budget, free memory in GB, and how attention is computed."""
-        config = self.model.config
-
-        def planned(max_tokens: int) -> Iterable[tuple[int, int, int]]:
-            return survey(self.train_dataset, max_tokens, seed=self.data_seed()).shapes
-
-        return config, self.args, planned, free_memory(self.args.device) / 1e9, config._attn_implementation
-
-    def choose_micro_batch(self) -> None:
-        """Cuts the token budget of an update into the fewest batches that every GPU holds.
-
-        A run that goes on does so with the batches of its checkpoint: otherwise it would meet other pairs.
-        """
-        chosen = self.args.max_tokens, self.args.gradient_accumulation_steps
-        if self.resumed_from is not None:
-            chosen = MicroBatch.of(self.resumed_from) or chosen
-        elif self.is_predicted():
-            chosen = min(gather_objects(largest_micro_batch(*self.what_is_predicted())))
-        self.args.max_tokens, self.args.gradient_accumulation_steps = chosen
-        self.callback_handler.pop_callback(MicroBatch)
-        self.add_callback(MicroBatch(*chosen))
-
     def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
         """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
         if self.counted_parameters is None:
@@ -332,7 +325,7 @@ class AdminTrainer(GuardedTrainer):
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
         args, pairs = self.args, self.training_pairs()
-        sampler = batch_sampler(self.train_dataset, args.max_tokens, seed=self.data_seed())
+        sampler = batch_sampler(self.train_dataset, args.max_tokens, seed=args.batch_seed)
         self.sampler_epoch.sampler = sampler
         loader = DataLoader(
             pairs,
@@ -347,10 +340,6 @@ class AdminTrainer(GuardedTrainer):
         if self.resumed_from is not None and not args.ignore_data_skip:
             check_position(self.resumed_from, len(loader), args.gradient_accumulation_steps)
         return loader
-
-    def data_seed(self) -> int:
-        """The seed of the batches."""
-        return int(self.args.seed if self.args.data_seed is None else self.args.data_seed)
 
     def training_pairs(self) -> Dataset:
         """The ids of the training set as lists, which `datasets` gives twice as fast as arrays.
@@ -378,7 +367,6 @@ class AdminTrainer(GuardedTrainer):
         model: Any = self.model
         pairs, mode = self.training_pairs(), MODES[model.config.omega_rule]
         indices = profiling_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed, mode)
-        # FSDP and DeepSpeed move the model later; until then the batch goes where the model is.
         batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
         omega = profile_omega(model, batch, mode=mode)
         write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
@@ -392,7 +380,8 @@ class AdminTrainer(GuardedTrainer):
         that of a causal language model: by the name of the class, and in transformers 5.10 to 5.13 though a decoder
         reads shifted labels.
         """
-        self.update_batches = batches = list(islice(epoch_iterator, num_batches))
+        batches = list(islice(epoch_iterator, num_batches))
+        self.guard.begin_update(batches)
         if not batches:
             return batches, None
         tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
@@ -413,14 +402,26 @@ class AdminTrainer(GuardedTrainer):
     ) -> Tensor | tuple[Tensor, Any]:
         """The model's loss, divided by the target tokens of the update, times the processes, as DDP averages over them.
 
-        Keeps it for the error message, and the plain NLL for the log.
+        In training, the guard keeps it for its message, and the meter the plain NLL for the log.
         """
-        with self.autocast_products():
-            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if model.training:  # and not `predict`
-            self.update_loss = self.update_loss + loss.detach()
-            if outputs.get("nll") is not None:
-                self.meter.add_nll(outputs["nll"])
+
+        def clean() -> tuple[Tensor, Any]:
+            with autocast_on_cpu(self.args, self.model.config):
+                return super(AdminTrainer, self).compute_loss(model, inputs, True, num_items_in_batch)
+
+        if not model.training:  # `predict`
+            loss, outputs = clean()
+            return (loss, outputs) if return_outputs else loss
+        if self.adversary is None:
+            loss, outputs = clean()
+        else:
+            tokens, scale = num_items_in_batch, self.accelerator.num_processes
+            if tokens is not None and self.args.average_tokens_across_devices:
+                tokens = tokens / scale
+            loss, outputs = self.adversary(self.accelerator.unwrap_model(model), inputs, clean, tokens)
+        self.guard.add_loss(loss)
+        if outputs.get("nll") is not None:
+            self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
     def saves_on_request(self) -> bool:
@@ -477,7 +478,7 @@ class AdminTrainer(GuardedTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model with its tokenizers, also the target's if there are two."""
-        with self.float32_weights():
+        with self.masters.in_float32(), self.sharding.saved_whole(self.model, keep=self.args.should_save):
             super().save_model(output_dir, _internal_call)
         folder = str(output_dir or self.args.output_dir)
         if self.args.should_save:

@@ -5,17 +5,16 @@ release of *Very Deep Transformers* (future work a) has the same projection (∞
 defaults of its three numbers, but leaves out the step between them ("disable adv training in the release").
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..data.batching import Seq2SeqCollator
-from ..model.loss import IGNORED, LabelSmoothedLoss
-from .admin_trainer import AdminTrainer
+from ..model.loss import IGNORED
 from .arguments import AdminTrainingArguments
 
 PROJECTION_EPSILON = 1e-6
@@ -31,7 +30,7 @@ def project(gradient: Tensor) -> Tensor:
     return gradient / (gradient.abs().amax(-1, keepdim=True) + PROJECTION_EPSILON)
 
 
-class AdversarialTrainer(AdminTrainer):
+class AdversarialLoss:
     """Adds α·(KL(p ‖ q) + KL(q ‖ p)) to the loss, per target token, for p = p(·|x) and q = p(·|x + δ).
 
     x are the source's embeddings before their scaling, and δ = δ_0 + η·project(∇ KL(p ‖ p(·|x + δ_0))) with δ_0 drawn
@@ -44,61 +43,49 @@ class AdversarialTrainer(AdminTrainer):
         ValueError: the model is a stock one, trains in half precision, in which δ_0 is lost, or is sharded.
     """
 
-    def __init__(
-        self, model: PreTrainedModel | None = None, args: AdminTrainingArguments | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(model, args, **kwargs)
-        if self.args.bf16 or self.args.fp16:  # left to choose, it is float32
+    def __init__(self, args: AdminTrainingArguments, model: PreTrainedModel, is_sharded: bool) -> None:
+        if args.bf16 or args.fp16:  # left to choose, it is float32
             raise ValueError("adversarial_weight: needs float32; leave out bf16 and fp16")
-        zero = self.accelerator.state.deepspeed_plugin.zero_stage if self.is_deepspeed_enabled else 0
-        if self.is_fsdp_enabled or zero == 3:  # whose weights are whole in the passes of the wrapped model alone
-            raise ValueError("adversarial_weight: cannot train a model that FSDP or ZeRO-3 shards; start with DDP")
-
-    def loss_and_collator(self) -> tuple[Any, Seq2SeqCollator]:
-        """The smoothed loss of the model's logits, and batches with the decoder's input."""
-        super().loss_and_collator()  # which refuses a smoothing beside the model's
-        config: Any = self.model.config
-        if not hasattr(config, "label_smoothing"):
+        if is_sharded:  # weights are whole in the passes of the wrapped model alone
+            raise ValueError("adversarial_weight: cannot train a model that FSDP shards; start with DDP")
+        if not hasattr(model.config, "label_smoothing"):
             raise ValueError("adversarial_weight: is for models of this package; train an unfolded one (final/)")
-        loss = LabelSmoothedLoss(config.label_smoothing, self.model.excluded_token)
-        return loss, Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
+        self.weight, self.step, self.noise = args.adversarial_weight, args.adversarial_step, args.adversarial_noise
 
-    def compute_loss(
+    def __call__(
         self,
-        model: nn.Module,
-        inputs: dict[str, Tensor | Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Tensor | tuple[Tensor, Any]:
-        """The loss of the trainer plus, in training, that of the perturbed source."""
-        if not model.training:  # `predict`, without gradients
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        model: PreTrainedModel,
+        inputs: dict[str, Any],
+        clean: Callable[[], tuple[Tensor, Any]],
+        tokens: Tensor | float | None,
+    ) -> tuple[Tensor, Any]:
+        """The loss of the source plus that of the perturbed one, and the outputs for the former.
+
+        Args:
+            model: as it is without DDP.
+            inputs: a batch.
+            clean: computes loss and outputs of the batch as it is.
+            tokens: that the loss is divided by; None for those of the batch.
+        """
         kept = inputs["labels"] != IGNORED
         others = {name: x for name, x in inputs.items() if name not in ("labels", "input_ids")}
-        unwrapped = self.accelerator.unwrap_model(model)
-        embeddings = unwrapped.get_input_embeddings()(inputs["input_ids"])
-        noise = self.args.adversarial_noise * torch.randn_like(embeddings)
+        embeddings = model.get_input_embeddings()(inputs["input_ids"])
+        noise = self.noise * torch.randn_like(embeddings)
 
         def logits_at(perturbed: Tensor) -> Tensor:
-            return unwrapped(inputs_embeds=perturbed, **others).logits[kept].float()
+            return model(inputs_embeds=perturbed, **others).logits[kept].float()
 
         with same_dropout(noise.device):
-            loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+            loss, outputs = clean()
         logits = outputs.logits[kept].float()
         with same_dropout(noise.device):
             probe = noise.requires_grad_()
             change = kl_divergence(logits.detach(), logits_at(embeddings.detach() + probe))
             (gradient,) = torch.autograd.grad(change, probe)
-        delta = noise.detach() + self.args.adversarial_step * project(gradient)
+        delta = noise.detach() + self.step * project(gradient)
         perturbed = logits_at(embeddings + delta)
         penalty = kl_divergence(logits, perturbed) + kl_divergence(perturbed, logits)
-        items = kept.sum() if num_items_in_batch is None else num_items_in_batch / self._loss_scale()
-        loss = loss + self.args.adversarial_weight * penalty / items
-        return (loss, outputs) if return_outputs else loss
-
-    def _loss_scale(self) -> int:
-        """By which the Trainer multiplies its loss, for DDP averages what is divided by the tokens of all processes."""
-        return self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
+        return loss + self.weight * penalty / (kept.sum() if tokens is None else tokens), outputs
 
 
 def same_dropout(device: torch.device) -> AbstractContextManager[None]:

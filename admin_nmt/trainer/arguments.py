@@ -1,28 +1,31 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
 import math
+import os
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import torch
+from accelerate.utils import str_to_bool
 from datasets import Dataset
-from transformers import PreTrainedConfig, PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
+from transformers import PreTrainedModel, SchedulerType, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
 from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import MOST_ACCUMULATED
-from .precision import bfloat16_pays
 
 Optimizer = Literal["radam", "adam"]
 OPTIMIZERS = get_args(Optimizer)
+NO_DEEPSPEED = "start with training/accelerate/ddp.yaml, or fsdp2.yaml to shard"
 BUDGET = "batches are made by max_tokens"
 ARGUMENTS_WITHOUT_EFFECT = {
     "per_device_train_batch_size": BUDGET,
     "per_device_eval_batch_size": BUDGET,
     "auto_find_batch_size": BUDGET,
     "optim": "set optimizer",
+    "deepspeed": NO_DEEPSPEED,
     "predict_with_generate": "set eval_bleu",
     "generation_max_length": "the length of a translation is limited by that of its source",
     "generation_config": "set generation_num_beams and generation_length_penalty",
@@ -75,7 +78,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         default=None, metadata={"help": "Two-letter code; BLEU splits zh, ja and ko with a tokeniser of their own."}
     )
     adversarial_weight: float = field(
-        default=0.0, metadata={"help": "Weight of virtual adversarial training (AdversarialTrainer); 0 for none."}
+        default=0.0, metadata={"help": "Weight of virtual adversarial training; 0 for none."}
     )
     adversarial_step: float = field(
         default=1e-3, metadata={"help": "Largest entry of the adversarial change of a source embedding."}
@@ -151,6 +154,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         )
 
     def __post_init__(self) -> None:
+        if self.deepspeed or str_to_bool(os.environ.get("ACCELERATE_USE_DEEPSPEED", "no")):
+            raise ValueError(f"deepspeed: is not supported; {NO_DEEPSPEED}")
         if self.master_weights:
             self.prepare_master_weights()
         is_open = self.greater_is_better is None  # type: ignore[has-type]
@@ -201,7 +206,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         Raises:
             ValueError: other arguments do not go with `master_weights`.
         """
-        for name in ("fp16", "adversarial_weight", "deepspeed", "fsdp"):
+        for name in ("fp16", "adversarial_weight", "fsdp"):
             if getattr(self, name):
                 raise ValueError(f"master_weights and {name} are both set; leave out one of them")
         if self.gradient_accumulation_steps > MOST_ACCUMULATED:
@@ -212,6 +217,11 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         self.bf16 = False
 
     @property
+    def batch_seed(self) -> int:
+        """The seed of the batches."""
+        return int(self.seed if self.data_seed is None else self.data_seed)
+
+    @property
     def device(self) -> torch.device:
         """Where this process computes; a CPU has no number here.
 
@@ -219,31 +229,6 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         """
         device: torch.device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
-
-
-def computes_in_bfloat16(args: AdminTrainingArguments, config: PreTrainedConfig) -> bool:
-    """Whether a training of a model computes its products in bfloat16: as `bf16` says, or as suits the machine.
-
-    Left to choose, a CPU takes it where [`bfloat16_pays`], for parameters of float32 and what was measured with it.
-    """
-    if args.bf16 is not None:
-        return args.bf16
-    elsewhere = args.fp16 or args.mixed_precision != "no" or args.torch_compile or args.adversarial_weight
-    in_float32 = str(config.dtype).removeprefix("torch.") in ("float32", "None")
-    if elsewhere or args.device.type != "cpu" or not in_float32:
-        return False
-    return bfloat16_pays(getattr(config, "d_model", 0), config._attn_implementation)
-
-
-def precision(args: AdminTrainingArguments, config: PreTrainedConfig) -> str:
-    """In which products of matrices are computed."""
-    if args.fp16:
-        return "float16"
-    if args.master_weights:
-        return "bfloat16 with float32 master weights"
-    if computes_in_bfloat16(args, config):
-        return "bfloat16"
-    return "tf32" if args.tf32 else "float32"
 
 
 def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:

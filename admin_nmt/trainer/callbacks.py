@@ -23,9 +23,11 @@ from transformers.utils import logging
 from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..data.tokenization.byte_bpe import save_tokenizers
 from ..weights.folding import omega_by_sublayer
-from .arguments import AdminTrainingArguments, precision
-from .fsdp import gather_shards
+from .arguments import AdminTrainingArguments
+from .checkpoints import write_manifest
 from .peak_memory import peak_memory
+from .precision import precision
+from .sharding import gather_shards
 
 logger = logging.get_logger(__name__)
 Kind = TypeVar("Kind", bound=TrainerCallback)
@@ -204,16 +206,6 @@ class MicroBatch(TrainerCallback, ExportableState):
         return None if chosen is None else (chosen["args"]["max_tokens"], chosen["args"]["accumulation"])
 
 
-class NormAfterUpdate(TrainerCallback):
-    """Has a trainer look at the norm of an update that a GPU has been told to make only if it is finite."""
-
-    def __init__(self, trainer: Any) -> None:
-        self.trainer = weakref.proxy(trainer)  # which holds this callback
-
-    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        self.trainer.check_pending_norm()
-
-
 class BestInFolder(TrainerCallback):
     """Looks for the best checkpoint of a run that goes on where the run is now: its folder may have been moved.
 
@@ -377,6 +369,7 @@ class ModelFiles(TrainerCallback):
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
         if not (args.push_to_hub and state.is_world_process_zero and checkpoint.is_dir()):
             return  # of `push_to_hub` by hand, which saves everything itself
+        write_manifest(checkpoint)
         for code in checkpoint.glob("*.py"):
             shutil.copy(code, folder)
         if trainer.processing_class is not None:

@@ -17,7 +17,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from safetensors import SafetensorError, safe_open
+from transformers import TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -121,7 +123,7 @@ def _difference(checkpoint: Path, name: str, size: int, blake2b: str) -> str | N
 def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
     """A file without its end, or missing weights: all that can be seen without a manifest, and without reading all."""
     names = [path.name for path in sorted(checkpoint.iterdir()) if path.is_file() and wanted.fullmatch(path.name)]
-    if not any(WEIGHTS.fullmatch(name) for name in names) and not _of_deepspeed(checkpoint):
+    if not any(WEIGHTS.fullmatch(name) for name in names):
         return "model.safetensors is missing"
     for name in names:
         if name.endswith((".pt", ".pth")) and not zipfile.is_zipfile(checkpoint / name):
@@ -137,16 +139,11 @@ def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
 
 def _missing_state(checkpoint: Path) -> str | None:
     """What the Trainer would begin anew without a word."""
-    if not _of_deepspeed(checkpoint):
-        for name in (OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state.pth"):
-            stem, end = name.split(".")
-            if not any(checkpoint.glob(f"{stem}*.{end}")):  # rng_state_0.pth of the first of several processes
-                return f"{name} is missing (was it saved with save_only_model?), so training cannot go on as it was"
+    for name in (OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state.pth"):
+        stem, end = name.split(".")
+        if not any(checkpoint.glob(f"{stem}*.{end}")):  # rng_state_0.pth of the first of several processes
+            return f"{name} is missing (was it saved with save_only_model?), so training cannot go on as it was"
     return None
-
-
-def _of_deepspeed(checkpoint: Path) -> bool:
-    return any(checkpoint.glob("global_step*/"))
 
 
 def whole_checkpoints(
@@ -269,24 +266,32 @@ def check_position(checkpoint: Path, batches: int, accumulation: int) -> None:
         )
 
 
-def clear_checkpoint(folder: Path) -> None:
-    """Take away what was left of a checkpoint that is written anew, its state first: without it, it does not count."""
-    if (folder / TRAINER_STATE_NAME).is_file():
-        (folder / TRAINER_STATE_NAME).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
-def checkpoint_being_written(folder: Path) -> Iterator[None]:
-    """Takes away what was written of a checkpoint if it cannot be finished, for want of space say.
+def checkpoint_being_written(folder: Path, on_request: bool, writes: bool) -> Iterator[None]:
+    """Makes a checkpoint of what is written to a folder in this block, which every process enters.
 
-    One that was finished stays, whatever fails after it, such as a push to the Hub.
+    What was left there goes first. The manifest comes last, and then earlier checkpoints that were written on request
+    go, unless this is one. If it cannot be finished, for want of space say, it is taken away. One that was finished
+    stays, whatever fails after it, such as a push to the Hub.
+
+    Args:
+        on_request: the run would not have written it by itself.
+        writes: this process writes what all have in common.
 
     Raises:
         OSError: naming the folder, why it could not be written, and the checkpoint before it.
     """
+    if writes:
+        (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)  # without it, it does not count
+        shutil.rmtree(folder, ignore_errors=True)
+        if on_request:
+            folder.mkdir(parents=True)
+            (folder / ON_REQUEST).touch()
+    PartialState().wait_for_everyone()
     try:
         yield
+        if writes and not (folder / MANIFEST).exists():
+            write_manifest(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch.save hides the system's error in a RuntimeError; any other one is not about the file.
         if isinstance(error, RuntimeError) and not TORCH_SAVE_FAILED.search(str(error)):
@@ -302,6 +307,21 @@ def checkpoint_being_written(folder: Path) -> Iterator[None]:
             f"{folder}: the checkpoint could not be written ({reason}; {free / 1e6:.1f} MB were left on the disk); "
             f"{last}, and the same command continues from there once there is space"
         ) from error
+    if writes and not on_request:
+        for passed in requested_checkpoints(folder.parent):
+            shutil.rmtree(passed, ignore_errors=True)
+
+
+@contextmanager
+def limit_without_requested(args: TrainingArguments) -> Iterator[None]:
+    """Lets `save_total_limit` count only what a run writes by itself, so that those stay which an average needs."""
+    limit = args.save_total_limit
+    if limit:
+        args.save_total_limit = limit + len(requested_checkpoints(str(args.output_dir)))
+    try:
+        yield
+    finally:
+        args.save_total_limit = limit
 
 
 def _is_json(path: Path) -> bool:

@@ -1,21 +1,27 @@
 """Stops a training run before an update that is not finite."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+from torch.distributed.tensor import DTensor
+from transformers import (
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from ..model.loss import IGNORED
+from ..system.processes import gather_objects
 from .checkpoints import complete_checkpoints
-from .fsdp import ShardingTrainer
-from .hooks import without_module_walks
 from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import norm_in_float32
+from .sharding import gather_shards
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20
@@ -29,46 +35,119 @@ class DivergedError(RuntimeError):
         self.update = update
 
 
-class DivergenceGuard:
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor | None:
+    """The norm of all gradients, in float32 and unclipped; None where there are none."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return None
+    is_rounded = gradients[0].dtype == torch.bfloat16
+    return gather_shards((norm_in_float32 if is_rounded else torch.nn.utils.get_total_norm)(gradients))
+
+
+def skips_by_itself(optimizer: Any, args: TrainingArguments) -> bool:
+    """Whether an optimizer can be told on the GPU not to make an update, as fused ones can.
+
+    Args:
+        optimizer: in accelerate's wrapper.
+    """
+    if args.device.type != "cuda" or args.fp16 or isinstance(optimizer.param_groups[0]["params"][0], DTensor):
+        return False
+    return isinstance(optimizer.optimizer, FusedRAdam) or bool(optimizer.defaults.get("fused"))
+
+
+class DivergenceGuard(TrainerCallback):
     """Judges the gradient norm of every update.
 
     The norm is that of the gradient summed over all processes, so all of them stop at the same update, and a loss
-    that is not finite on any of them makes it so.
+    that is not finite on any of them makes it so. Under fp16 a gradient scaler skips updates that overflow, so only
+    many in a row count.
 
     Args:
-        scaled: a gradient scaler (fp16) is at work. It skips updates that overflow, so only many in a row count.
+        tokenizers: of source and target, in which the pairs of the update are written down.
     """
 
-    def __init__(self, scaled: bool) -> None:
-        self.patience = MAX_OVERFLOWS if scaled else 1
-        self.overflows = 0
+    def __init__(self, *tokenizers: PreTrainedTokenizerBase | None) -> None:
+        self.tokenizers = tokenizers
+        self.start_anew()
 
-    def is_diverged(self, norm: float) -> bool:
-        """Takes note of an update's gradient norm; True if this update must not be made."""
+    def start_anew(self) -> None:
+        """Forgets the last training."""
+        self.overflows = 0
+        self.pending_norm: Tensor | None = None
+        self.begin_update([])
+
+    def begin_update(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
+        """Takes the batches that the next update is made of."""
+        self.batches = batches
+        self.loss: Tensor | float = 0.0
+
+    def add_loss(self, loss: Tensor) -> None:
+        """Adds the loss of a batch of this update, for the error message."""
+        self.loss = self.loss + loss.detach()
+
+    def check(self, norm: Tensor, optimizer: Any, args: TrainingArguments, state: TrainerState) -> None:
+        """Stops the run if the gradient that the optimizer is about to use is not finite.
+
+        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
+        would leave it without work.
+
+        Args:
+            norm: of the gradient of all processes, before any clipping.
+
+        Raises:
+            DivergedError: the update must not be made.
+        """
+        if skips_by_itself(optimizer, args):
+            self.pending_norm = norm
+            optimizer.optimizer.found_inf = norm.isfinite().logical_not().float()  # as torch's gradient scaler does
+        else:
+            self.judge(norm, optimizer, args, state)
+
+    def on_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        optimizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Judges the update that was just handed to the optimizer, if nobody has."""
+        norm, self.pending_norm = self.pending_norm, None
+        if norm is not None:
+            self.judge(norm, optimizer, args, state)
+
+    def judge(self, norm: Tensor, optimizer: Any, args: TrainingArguments, state: TrainerState) -> None:
+        """Raises `DivergedError` if the norm of an update's gradient says so."""
+        if self.is_diverged(float(norm), MAX_OVERFLOWS if args.fp16 else 1):
+            losses = gather_objects(float(self.loss))
+            update, rate = state.global_step + 1, float(optimizer.param_groups[0]["lr"])
+            # Each process writes its own pairs, while the message is the same on all of them.
+            several = args.world_size > 1
+            rank, ranks = (f"-process{args.process_index}", "-process*") if several else ("", "")
+            file, files = (
+                Path(str(args.output_dir), f"diverged-update-{update}{which}.tsv") for which in (rank, ranks)
+            )
+            pairs = files if write_pairs(self.batches, file, *self.tokenizers) else None
+            raise diverged(update, sum(losses) / len(losses), float(norm), rate, str(args.output_dir), pairs)
+
+    def is_diverged(self, norm: float, patience: int) -> bool:
+        """Counts an update's gradient norm; True if it is the last of `patience` in a row that are not finite."""
         self.overflows = 0 if math.isfinite(norm) else self.overflows + 1
-        return self.overflows >= self.patience
+        return self.overflows >= patience
 
 
 def diverged(
-    update: int,
-    loss: float,
-    norm: float,
-    learning_rate: float,
-    output_dir: str,
-    *,
-    made: bool = False,
-    pairs: Path | None = None,
+    update: int, loss: float, norm: float, learning_rate: float, output_dir: str, pairs: Path | None = None
 ) -> DivergedError:
     """The error that tells what happened at an update, what to try, and where its text and the last good weights are.
 
     Args:
-        made: the update was made before its norm was known, as DeepSpeed does in the backward pass.
         pairs: the file, or files, of the pairs that the update was made of, if they could be written.
     """
-    checkpoints, done = complete_checkpoints(output_dir), "was made by then" if made else "was not made"
+    checkpoints = complete_checkpoints(output_dir)
     return DivergedError(
         f"training diverged at update {update}: loss {loss:.4g}, gradient norm {norm:.4g}, learning rate "
-        f"{learning_rate:.3g}. The update {done}. "
+        f"{learning_rate:.3g}. The update was not made. "
         + (f"Its pairs are in {pairs}. " if pairs else "")
         + "Try a lower learning_rate, a longer warmup_steps, bf16 "
         "instead of fp16, or variant 'admin' if the model is a deep post-LN one. "
@@ -102,72 +181,3 @@ def write_pairs(
     except OSError:  # a full disk: the error that this is for says more
         return False
     return True
-
-
-class GuardedTrainer(ShardingTrainer):
-    """Makes no update that is not finite, at little cost to the host."""
-
-    divergence_guard: DivergenceGuard
-    update_loss: Tensor | float
-    update_batches: list[dict[str, Tensor]]
-    target_tokenizer: PreTrainedTokenizerBase | None
-    parameters: list[nn.Parameter]
-    pending_norm: Tensor | None
-
-    @contextmanager
-    def epoch_of(self, model: nn.Module) -> Iterator[None]:
-        """Spares the Trainer's walks through a deep model, some 1,400 modules, in every update."""
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # which exchange the parameters
-            yield
-            return
-        self.parameters = list(model.parameters())
-        with without_module_walks(model, self.model, self.parameters):
-            yield
-
-    def gradient_norm(self) -> Tensor | None:
-        """Without the Trainer's multiplication of all gradients by 1."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if not gradients or self.accelerator.scaler is not None:
-            return None
-        is_rounded = gradients[0].dtype == torch.bfloat16
-        return (norm_in_float32 if is_rounded else torch.nn.utils.get_total_norm)(gradients)
-
-    def refuses_by_itself(self) -> bool:
-        """Whether the optimizer can be told on the device not to make an update, as fused ones can."""
-        if self.args.device.type != "cuda" or not self.parameters or self.accelerator.scaler is not None:
-            return False
-        optimizer: Any = self.optimizer.optimizer
-        return isinstance(optimizer, FusedRAdam) or bool(optimizer.defaults.get("fused"))
-
-    def check_gradient(self, norm: Tensor) -> None:
-        """Stops the run if the gradient that the optimizer is about to use is not finite.
-
-        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
-        would leave it without work.
-        """
-        if not self.refuses_by_itself():
-            self.judge(norm)
-            return
-        self.pending_norm = norm
-        optimizer: Any = self.optimizer.optimizer  # accelerate's wrapper has nothing of the kind
-        optimizer.found_inf = norm.isfinite().logical_not().float()
-
-    def check_pending_norm(self) -> None:
-        """Judges the update that was just handed to the optimizer, if nobody has."""
-        norm, self.pending_norm = self.pending_norm, None
-        if norm is not None:
-            self.judge(norm)
-
-    def judge(self, norm: Tensor) -> None:
-        """Raises `DivergedError` if the norm of an update's gradient says so."""
-        if self.divergence_guard.is_diverged(float(norm)):
-            loss = self.accelerator.reduce(torch.as_tensor(self.update_loss), "mean")
-            update, learning_rate = self.state.global_step + 1, float(self.optimizer.param_groups[0]["lr"])
-            folder, made = Path(str(self.args.output_dir)), self.is_deepspeed_enabled
-            # Each process writes its own pairs, while the message is the same on all of them.
-            rank, ranks = (f"-process{self.args.process_index}", "-process*") if self.args.world_size > 1 else ("", "")
-            file, files = (folder / f"diverged-update-{update}{which}.tsv" for which in (rank, ranks))
-            tokenizers: Any = (self.processing_class, self.target_tokenizer)
-            pairs = files if write_pairs(self.update_batches, file, *tokenizers) else None
-            raise diverged(update, float(loss), float(norm), learning_rate, str(folder), made=made, pairs=pairs)
-        self.update_loss = 0.0

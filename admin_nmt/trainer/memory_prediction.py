@@ -16,15 +16,20 @@ from typing import Any
 
 import psutil
 import torch
+from datasets import Dataset
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
 
+from ..data.tokenizing import survey
 from ..decoding.search.forced_decoding import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from .arguments import AdminTrainingArguments, computes_in_bfloat16, enable_checkpointing, optimizer_settings
+from ..system.processes import gather_objects
+from .arguments import AdminTrainingArguments, enable_checkpointing, optimizer_settings
+from .precision import computes_in_bfloat16
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
@@ -308,3 +313,45 @@ def free_memory(device: torch.device) -> int:
 def fits(peak: float, gigabytes: float) -> bool:
     """Whether a GPU of this many GB (10⁹ bytes) holds a predicted peak, with margins that are assumed, not measured."""
     return peak * FRAGMENTATION + CONTEXT_BYTES <= gigabytes * 1e9
+
+
+class RunMemory:
+    """What a run's GPUs hold, asked before it begins; the same answers on every process.
+
+    Args:
+        model: to be trained.
+        args: of the run.
+        dataset: of training.
+    """
+
+    def __init__(self, model: PreTrainedModel, args: AdminTrainingArguments, dataset: Dataset) -> None:
+        self.model, self.args, self.dataset = model, args, dataset
+
+    def is_predicted(self) -> bool:
+        """Whether the memory of this run can be predicted, and is that of a GPU."""
+        known = isinstance(self.model.config, AdminConfig) and not (
+            self.args.adversarial_weight or self.args.master_weights
+        )
+        return known and self.args.device.type == "cuda"
+
+    def needs_checkpointing(self) -> bool:
+        """What `activation_checkpointing: auto` comes to; True where nothing is predicted.
+
+        A recomputed layer draws the same random numbers, so a run may go on with another choice.
+        """
+        return not self.is_predicted() or any(gather_objects(needs_checkpointing(*self._facts())))
+
+    def micro_batch(self) -> tuple[int, int]:
+        """`max_tokens` and accumulation of the fewest batches an update that every GPU holds."""
+        if not self.is_predicted():
+            return self.args.max_tokens, self.args.gradient_accumulation_steps
+        return min(gather_objects(largest_micro_batch(*self._facts())))
+
+    def _facts(self) -> tuple[Any, ...]:
+        """Configuration, arguments, shapes of the batches by token budget, free memory in GB, and the attention."""
+
+        def planned(max_tokens: int) -> Iterable[tuple[int, int, int]]:
+            return survey(self.dataset, max_tokens, seed=self.args.batch_seed).shapes
+
+        config: Any = self.model.config
+        return config, self.args, planned, free_memory(self.args.device) / 1e9, config._attn_implementation

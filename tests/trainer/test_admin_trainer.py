@@ -31,9 +31,10 @@ from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.trainer import admin_trainer, callbacks, evaluation
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.arguments import AdminTrainingArguments, precision
+from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError, DivergenceGuard, diverged, write_pairs
 from admin_nmt.trainer.evaluation import mean_nll
+from admin_nmt.trainer.precision import precision
 from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.profiling import profile_omega
 
@@ -488,11 +489,8 @@ def test_the_pairs_of_a_diverged_update_are_kept(new_model, arguments, tokenizer
     file = Path(args.output_dir) / "diverged-update-2.tsv"
     assert f"Its pairs are in {file}." in str(error.value)
     kept = [tuple(line.split("\t")) for line in file.read_text().splitlines()]
-    assert (
-        len(kept)
-        == sum(len(batch["labels"]) for batch in run.update_batches)
-        > max(len(batch["labels"]) for batch in run.update_batches)
-    )
+    sizes = [len(batch["labels"]) for batch in run.guard.batches]
+    assert len(kept) == sum(sizes) > max(sizes)
     assert set(kept) <= given
 
 
@@ -521,9 +519,9 @@ def test_divergence_before_the_first_checkpoint_says_so(new_model, arguments):
 
 
 def test_a_gradient_scaler_may_overflow_but_not_for_ever():
-    guard = DivergenceGuard(scaled=True)
+    guard = DivergenceGuard()
     norms = [math.inf] * (MAX_OVERFLOWS - 1) + [1.0] + [math.nan] * MAX_OVERFLOWS
-    verdicts = [guard.is_diverged(norm) for norm in norms]
+    verdicts = [guard.is_diverged(norm, MAX_OVERFLOWS) for norm in norms]
     assert verdicts == [False] * (len(norms) - 1) + [True]
 
 

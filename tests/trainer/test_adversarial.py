@@ -1,8 +1,5 @@
 """Virtual adversarial training: its loss and gradient against the equations, and that it costs nothing when off."""
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-
 import pytest
 import torch
 from toy import random_ids
@@ -10,8 +7,9 @@ from toy import random_ids
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.adversarial import AdversarialTrainer, kl_divergence, project
+from admin_nmt.trainer.adversarial import kl_divergence, project
 from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.sharding import NoSharding
 from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.folding import fold_omega
 
@@ -23,24 +21,24 @@ WEIGHT, STEP, NOISE = 0.7, 2e-2, 1e-2
 def new_trainer(tmp_path, tiny_model):
     """A trainer of the same tiny model at every call."""
 
-    def build(kind: type[AdminTrainer], weight: float = WEIGHT, dropout: float = 0.0, **fields) -> AdminTrainer:
+    def build(weight: float = WEIGHT, dropout: float = 0.0, **fields) -> AdminTrainer:
         torch.manual_seed(1)
         small = {"max_tokens": 60, "max_steps": 4, "warmup_steps": 2, "learning_rate": 1e-2, "save_strategy": "no"}
         quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "report_to": "none"}
         own = {"adversarial_weight": weight, "adversarial_step": STEP, "adversarial_noise": NOISE}
         args = AdminTrainingArguments(str(tmp_path / "run"), **small | quiet | own | fields)
         model = tiny_model(variant="admin", label_smoothing=0.1, dropout=dropout)
-        return kind(model, args, train_dataset=random_ids(30))
+        return AdminTrainer(model, args, train_dataset=random_ids(30))
 
     return build
 
 
-@pytest.mark.parametrize("kind", [AdminTrainer, AdversarialTrainer])
-def test_predicting_is_no_training(new_trainer, kind):
-    trainer = new_trainer(kind)
+@pytest.mark.parametrize("weight", [0.0, WEIGHT])
+def test_predicting_is_no_training(new_trainer, weight):
+    trainer = new_trainer(weight)
     found = trainer.predict(random_ids(6, seed=4))
     assert found.metrics["test_loss"] > 0
-    assert not trainer.meter.nll and not trainer.update_loss
+    assert not trainer.meter.nll and not trainer.guard.loss
 
 
 def batch() -> dict[str, torch.Tensor]:
@@ -78,7 +76,7 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("items", [None, 50])
 def test_loss_and_gradient_are_those_of_the_equations(new_trainer, items):
-    trainer, x = new_trainer(AdversarialTrainer), batch()
+    trainer, x = new_trainer(), batch()
     model = trainer.model.double().train()
     tokens = int((x["labels"] != -100).sum()) if items is None else items
     torch.manual_seed(5)
@@ -98,10 +96,10 @@ def test_loss_and_gradient_are_those_of_the_equations(new_trainer, items):
 
 def test_no_change_of_the_source_no_penalty_under_dropout(new_trainer):
     """All passes drop the same units, so what differs is the perturbation alone."""
-    trainer = new_trainer(AdversarialTrainer, dropout=0.3, adversarial_noise=0.0, adversarial_step=0.0)
+    trainer = new_trainer(dropout=0.3, adversarial_noise=0.0, adversarial_step=0.0)
     losses = []
     for weight in (0.0, 1e6):
-        trainer.args.adversarial_weight = weight
+        trainer.adversary.weight = weight
         torch.manual_seed(2)
         losses.append(float(trainer.compute_loss(trainer.model.train(), batch())))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -111,7 +109,7 @@ def test_no_change_of_the_source_no_penalty_under_dropout(new_trainer):
 
 def test_the_perturbation_is_worse_than_chance(new_trainer):
     """A step along the gradient moves the prediction further than random steps of the same size do."""
-    trainer, x = new_trainer(AdversarialTrainer), batch()
+    trainer, x = new_trainer(), batch()
     model = trainer.model.train()
     kept = x["labels"] != -100
     with torch.no_grad():
@@ -138,8 +136,8 @@ def test_projection_has_unit_maximum_at_each_position():
     assert project(torch.zeros(1, 1, 4)).eq(0).all()
 
 
-def test_weight_0_is_plain_training(new_trainer):
-    plain, adversarial = new_trainer(AdminTrainer, 0.0), new_trainer(AdversarialTrainer, 0.0)
+def test_a_small_weight_is_nearly_plain_training(new_trainer):
+    plain, adversarial = new_trainer(0.0), new_trainer(1e-9)
     for trainer in (plain, adversarial):
         trainer.train()
     torch.testing.assert_close(plain.model.state_dict(), adversarial.model.state_dict(), rtol=1e-4, atol=1e-5)
@@ -147,12 +145,12 @@ def test_weight_0_is_plain_training(new_trainer):
 
 def test_training_with_it_lowers_the_penalty(new_trainer):
     penalties = []
-    for weight in (0.0, 30.0):
-        trainer = new_trainer(AdversarialTrainer, weight, max_steps=30)
+    for weight in (1e-9, 30.0):
+        trainer = new_trainer(weight, max_steps=30)
         trainer.train()
         history = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
         assert history[-1] < history[0]
-        trainer.args.adversarial_weight = 1.0
+        trainer.adversary.weight = 1.0
         with_penalty = float(trainer.compute_loss(trainer.model.train(), batch()))
         penalties.append(with_penalty - float(trainer.model(**batch()).loss))
     assert 0 < penalties[1] < penalties[0] / 2
@@ -164,39 +162,25 @@ def test_negative_numbers_are_refused(tmp_path, name):
         AdminTrainingArguments(str(tmp_path), **{name: -1})
 
 
-def test_stock_models_and_half_precision_are_refused(new_trainer, tiny_model):
-    trainer = new_trainer(AdminTrainer)
+def test_stock_models_half_precision_and_sharded_models_are_refused(new_trainer, tiny_model, monkeypatch):
+    trainer = new_trainer()
     with pytest.raises(ValueError, match="is for models of this package"):
-        AdversarialTrainer(standard_model(fold_omega(tiny_model())), trainer.args, train_dataset=random_ids(3))
+        AdminTrainer(standard_model(fold_omega(tiny_model())), trainer.args, train_dataset=random_ids(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(NoSharding, "is_sharded", True)
+        with pytest.raises(ValueError, match="FSDP"):
+            AdminTrainer(trainer.model, trainer.args, train_dataset=random_ids(3))
     trainer.args.bf16 = True
     with pytest.raises(ValueError, match="needs float32"):
-        AdversarialTrainer(trainer.model, trainer.args, train_dataset=random_ids(3))
-
-
-@pytest.mark.parametrize(
-    ("deepspeed", "stage", "refused"), [(False, None, True), (True, 3, True), (True, 2, False)], ids=["FSDP", "3", "2"]
-)
-def test_sharded_models_are_refused(new_trainer, monkeypatch, deepspeed, stage, refused):
-    """As the launcher's configuration asks for them; ZeRO-2 leaves the weights whole."""
-    create = AdminTrainer.create_accelerator_and_postprocess
-
-    def create_and_shard(trainer):
-        create(trainer)
-        trainer.is_fsdp_enabled, trainer.is_deepspeed_enabled = not deepspeed, deepspeed
-        plugin = SimpleNamespace(zero_stage=stage)
-        monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", plugin)
-
-    monkeypatch.setattr(AdminTrainer, "create_accelerator_and_postprocess", create_and_shard)
-    with pytest.raises(ValueError, match="FSDP or ZeRO-3 shards; start with DDP") if refused else nullcontext():
-        new_trainer(AdversarialTrainer)
+        AdminTrainer(trainer.model, trainer.args, train_dataset=random_ids(3))
 
 
 def test_the_penalty_weighs_the_same_on_several_processes(new_trainer, monkeypatch):
     """Whose losses are multiplied by their number, as the gradients are a mean over them."""
     losses = []
     for processes in (1, 2):
-        for weight in (0.0, 1e3):
-            trainer = new_trainer(AdversarialTrainer, weight)
+        for weight in (1e-9, 1e3):
+            trainer = new_trainer(weight)
             monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
             torch.manual_seed(5)
             losses.append(trainer.compute_loss(trainer.model.train(), batch(), num_items_in_batch=50).item())

@@ -86,3 +86,12 @@ def test_a_loss_of_ones_own(tiny_model, tmp_path):
     args = AdminTrainingArguments(str(tmp_path), use_cpu=True, max_tokens=40, max_steps=2, save_strategy="no")
     AdminTrainer(tiny_model(), args, train_dataset=random_ids(12), compute_loss_func=loss).train()
     assert len(given) == 2
+
+
+def test_deepspeed(tmp_path, monkeypatch):
+    """However it is asked for."""
+    with pytest.raises(ValueError, match=r"deepspeed: .*ddp\.yaml"):
+        AdminTrainingArguments(str(tmp_path), use_cpu=True, deepspeed={"zero_optimization": {"stage": 2}})
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ValueError, match=r"deepspeed: .*ddp\.yaml"):
+        AdminTrainingArguments(str(tmp_path), use_cpu=True)

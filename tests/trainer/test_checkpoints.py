@@ -13,7 +13,7 @@ from distributed_worker import SAVED, UPDATES, new_trainer
 from toy import Killed, SaveAfter, StopAfter
 from transformers import EarlyStoppingCallback, TrainerControl, TrainerState
 
-from admin_nmt.trainer import checkpoints, hooks
+from admin_nmt.trainer import checkpoints
 from admin_nmt.trainer.callbacks import BestInFolder, mean_training_loss
 from admin_nmt.trainer.checkpoints import (
     best_whole_checkpoint,
@@ -48,7 +48,7 @@ def test_no_folder_has_no_checkpoints(tmp_path: Path) -> None:
 def test_other_errors_keep_their_message_and_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-1"
     folder.mkdir()
-    with pytest.raises(RuntimeError, match="another rank"), checkpoint_being_written(folder):
+    with pytest.raises(RuntimeError, match="another rank"), checkpoint_being_written(folder, False, False):
         raise RuntimeError("another rank has gone")
     assert folder.exists()
 
@@ -56,7 +56,7 @@ def test_other_errors_keep_their_message_and_the_folder(tmp_path: Path) -> None:
 def test_a_checkpoint_that_was_finished_stays_whatever_fails_after_it(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-1"
     folder.mkdir()
-    with pytest.raises(OSError, match=r"^no space for the push$"), checkpoint_being_written(folder):
+    with pytest.raises(OSError, match=r"^no space for the push$"), checkpoint_being_written(folder, False, False):
         (folder / "trainer_state.json").write_text("{}")
         raise OSError("no space for the push")
     assert complete_checkpoints(tmp_path) == [folder]
@@ -244,7 +244,7 @@ def test_a_kill_before_the_manifest_costs_nothing(tmp_path, straight, monkeypatc
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(hooks, "write_manifest", kill)
+        patch.setattr(checkpoints, "write_manifest", kill)
         new_trainer(tmp_path, 0.1, 1, StopAfter(SAVED)).train()
     assert newest_whole_checkpoint(tmp_path) == tmp_path / f"checkpoint-{SAVED}"
     torch.testing.assert_close(continued(tmp_path), straight, rtol=0, atol=0)
@@ -266,7 +266,7 @@ def test_rotation_leaves_a_whole_checkpoint_at_any_moment(tmp_path, monkeypatch)
         before.append([path.name for path in complete_checkpoints(tmp_path) if damage(path) is None])
         write_manifest(checkpoint)
 
-    monkeypatch.setattr(hooks, "write_manifest", spy)
+    monkeypatch.setattr(checkpoints, "write_manifest", spy)
     trainer = new_trainer(tmp_path, 0.0, 1, SaveAfter(1), SaveAfter(2), StopAfter(3))
     trainer.args.save_total_limit = 1
     trainer.train()

@@ -13,10 +13,10 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.trainer import precision as rule
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.adversarial import AdversarialTrainer
-from admin_nmt.trainer.arguments import AdminTrainingArguments, computes_in_bfloat16
+from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.callbacks import PeakMemory, callback_of
 from admin_nmt.trainer.memory_prediction import BatchShape, predict_memory
+from admin_nmt.trainer.precision import computes_in_bfloat16
 
 WIDE = {"d_model": 128, "omega_rule": "log_n", "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
 DATA = random_ids(60)
@@ -46,10 +46,10 @@ def arguments(tmp_path) -> Callable[..., AdminTrainingArguments]:
 
 @pytest.fixture
 def trainer(tiny_config, arguments) -> NewTrainer:
-    def build(*callbacks, folder: str = "run", model: dict | None = None, kind: type = AdminTrainer, **fields):
+    def build(*callbacks, folder: str = "run", model: dict | None = None, **fields):
         torch.manual_seed(1)
         made = AdminForConditionalGeneration(tiny_config(**WIDE | (model or {})))
-        return kind(made, arguments(folder, **fields), train_dataset=DATA, callbacks=list(callbacks))
+        return AdminTrainer(made, arguments(folder, **fields), train_dataset=DATA, callbacks=list(callbacks))
 
     return build
 
@@ -106,7 +106,7 @@ def test_what_was_not_measured_with_bfloat16_stays_in_float32(tiny_config, argum
 
 
 def test_adversarial_training_is_left_in_float32(trainer, fast):
-    run = trainer(kind=AdversarialTrainer, adversarial_weight=1.0, max_steps=1)
+    run = trainer(adversarial_weight=1.0, max_steps=1)
     assert product_types(run) == {torch.float32}
 
 

@@ -17,12 +17,11 @@ from admin_nmt.trainer import admin_trainer, allocator, arguments
 from admin_nmt.trainer.allocator import let_segments_grow
 from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings
 from admin_nmt.trainer.callbacks import TokenMeter
-from admin_nmt.trainer.divergence import diverged
 from admin_nmt.trainer.memory_prediction import needs_checkpointing
 
 
 def test_omega_is_measured_where_the_model_is(tmp_path, monkeypatch):
-    """Under FSDP and DeepSpeed the model is still on the CPU then, whatever device is to train it."""
+    """Which may still be the CPU, whatever device is to train it."""
     expected, trainer = (new_trainer(tmp_path, 0.0, 1) for _ in range(2))
     expected.measure_omega()
     monkeypatch.setattr(AdminTrainingArguments, "device", torch.device("meta"))
@@ -92,7 +91,7 @@ def test_a_cpu_checkpoints_and_a_wrong_word_is_refused(tmp_path):
     run.train()
     assert run.args.activation_checkpointing is True
     assert run.model.model.encoder.layers[0].gradient_checkpointing
-    with pytest.raises(ValueError, match="activation_checkpointing is 'on'; give true, false or auto"):
+    with pytest.raises(ValueError, match="activation_checkpointing"):
         new_trainer(tmp_path, 0.0, 1, activation_checkpointing="on")
 
 
@@ -160,12 +159,6 @@ def test_waiting_is_limited(tmp_path):
         assert group.options._timeout == timedelta(seconds=50)
     finally:
         dist.destroy_process_group()
-
-
-def test_says_whether_the_update_was_made(tmp_path):
-    """DeepSpeed makes it in the backward pass."""
-    assert "The update was not made." in str(diverged(5, math.nan, math.nan, 0.1, str(tmp_path)))
-    assert "The update was made by then." in str(diverged(5, math.nan, math.nan, 0.1, str(tmp_path), made=True))
 
 
 @pytest.mark.parametrize("name", ["radam", "adam"])

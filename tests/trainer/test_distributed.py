@@ -13,7 +13,7 @@ from toy import random_ids
 from transformers import MarianConfig, MarianMTModel
 
 from admin_nmt.system.processes import gather_objects, rank_and_size
-from admin_nmt.trainer.fsdp import check_torch, load_weights, read_weights, sharded_state, whole_state
+from admin_nmt.trainer.sharding import check_torch, load_weights, read_weights, sharded_state, whole_state
 
 WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 

@@ -75,25 +75,3 @@ def test_tied_weights_are_not_called_missing(tiny_model, tmp_path, monkeypatch):
     del weights["model.encoder.layers.0.fc1.weight"]
     trainer._issue_warnings_after_load(model.load_state_dict(weights, strict=False))
     assert len(told) == 1 and "['model.encoder.layers.0.fc1.weight']" in told[0]
-
-
-class Later:
-    """What another release might look like."""
-
-    def _save_checkpoint(self, model, trial, metrics=None):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        (
-            "_save_checkpoint",
-            " changed Trainer._save_checkpoint(self, model, trial) to (self, model, trial, metrics=None)",
-        ),
-        ("_load_best_model", " removed Trainer._load_best_model(self)"),
-    ],
-)
-def test_a_change_is_one_clear_sentence(name, expected):
-    sentence = f"transformers {transformers.__version__}{expected}: look at admin_nmt/trainer/hooks.py"
-    assert complaint(name, Later) == sentence

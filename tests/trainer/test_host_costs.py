@@ -1,4 +1,4 @@
-"""What an update costs the host: questions to the GPU, walks through the modules, passes over the gradients."""
+"""What an update costs the host: questions to the GPU, passes over the gradients."""
 
 import math
 
@@ -9,10 +9,10 @@ from toy import random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.trainer import arguments as arguments_module
+from admin_nmt.trainer import divergence, hooks
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.divergence import DivergedError
-from admin_nmt.trainer.hooks import without_module_walks
 from admin_nmt.trainer.optimizers.fused_radam import FusedRAdam
 
 
@@ -34,7 +34,7 @@ def new_trainer(tmp_path, tiny_config):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """The optimizers, and who leaves an update out, as on a GPU."""
-    monkeypatch.setattr(AdminTrainer, "refuses_by_itself", lambda self: True)
+    monkeypatch.setattr(divergence, "skips_by_itself", lambda *_: True)
     monkeypatch.setattr(torch.optim, "RAdam", FusedRAdam)
 
 
@@ -45,7 +45,7 @@ def logged(trainer: AdminTrainer, name: str) -> list[float]:
 def test_the_norm_is_the_trainers(new_trainer, monkeypatch):
     ours = new_trainer()
     ours.train()
-    monkeypatch.setattr(AdminTrainer, "gradient_norm", lambda self: None)
+    monkeypatch.setattr(hooks, "gradient_norm", lambda parameters: None)
     theirs = new_trainer()
     theirs.train()
     torch.testing.assert_close(ours.model.state_dict(), theirs.model.state_dict(), rtol=0, atol=0)
@@ -63,47 +63,6 @@ def test_clipping_is_the_trainers(new_trainer):
     trainer = new_trainer(max_grad_norm=0.5)
     trainer.train()
     assert max(logged(trainer, "grad_norm")) > 0.5
-
-
-def test_an_update_does_not_walk_through_the_modules(new_trainer, monkeypatch):
-    """But for the calls by which the Trainer begins and ends."""
-    calls = {"train": 0, "zero_grad": 0}
-    for name, method in (("train", nn.Module.train), ("zero_grad", nn.Module.zero_grad)):
-
-        def counting(self, *args, name=name, method=method, **kwargs):
-            calls[name] += isinstance(self, AdminForConditionalGeneration)
-            return method(self, *args, **kwargs)
-
-        monkeypatch.setattr(nn.Module, name, counting)
-    counts = []
-    for updates in (2, 9):
-        calls.update(train=0, zero_grad=0)
-        trainer = new_trainer(max_steps=updates)
-        trainer.train()
-        counts.append(dict(calls))
-        assert not {"train", "zero_grad"} & trainer.model.__dict__.keys()
-    assert counts[0] == counts[1]
-
-
-def test_modes_change_without_the_walks():
-    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    with without_module_walks(model, model, list(model.parameters())):
-        assert model.eval() is model and not model[1].training
-        assert model.train() is model and model[1].training
-        model(torch.ones(1, 2)).sum().backward()
-        model.zero_grad()
-        assert model[0].weight.grad is None
-
-
-def test_a_model_that_a_callback_left_in_evaluation_mode_trains_on():
-    """Under DDP the callback sees the model inside the wrapper, which does not learn of it."""
-    inner = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-    wrapper = nn.Sequential(inner)
-    with without_module_walks(wrapper, inner, list(wrapper.parameters())):
-        wrapper.train()
-        inner.eval()
-        wrapper.train()
-        assert inner.training and inner[1].training
 
 
 @pytest.mark.parametrize("optimizer", ["radam", "adam"])
@@ -142,7 +101,7 @@ def poison_update(trainer: AdminTrainer, update: int) -> None:
         loss = compute(*args, **kwargs)
         if trainer.state.global_step != update - 1:
             return loss
-        trainer.update_loss = trainer.update_loss * math.nan
+        trainer.guard.add_loss(loss * math.nan)
         return loss * math.nan
 
     trainer.compute_loss = compute_loss
@@ -152,10 +111,11 @@ def test_the_norm_is_not_waited_for(new_trainer, as_on_a_gpu):
     trainer = new_trainer(optimizer="adam")
     trainer.create_optimizer()
     trainer.optimizer = trainer.accelerator.prepare(trainer.optimizer)
-    trainer.check_gradient(torch.ones((), device="meta"))  # where a question for its value is an error
+    norm = torch.ones((), device="meta")  # where a question for its value is an error
+    trainer.guard.check(norm, trainer.optimizer, trainer.args, trainer.state)
     assert trainer.optimizer.optimizer.found_inf.is_meta
     with pytest.raises(RuntimeError, match="meta"):
-        trainer.check_pending_norm()
+        trainer.guard.on_optimizer_step(trainer.args, trainer.state, trainer.control, optimizer=trainer.optimizer)
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cpu", FusedRAdam), ("cuda", FusedRAdam), ("mps", torch.optim.RAdam)])

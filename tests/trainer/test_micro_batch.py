@@ -9,10 +9,16 @@ from toy import StopAfter, random_ids
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.tokenizing import survey
-from admin_nmt.trainer import admin_trainer, memory_prediction
+from admin_nmt.trainer import memory_prediction
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
-from admin_nmt.trainer.memory_prediction import CONTEXT_BYTES, FRAGMENTATION, largest_micro_batch, predicted_peak
+from admin_nmt.trainer.memory_prediction import (
+    CONTEXT_BYTES,
+    FRAGMENTATION,
+    RunMemory,
+    largest_micro_batch,
+    predicted_peak,
+)
 
 DATA = random_ids(48)
 MUCH = 1e12  # bytes
@@ -69,9 +75,9 @@ def test_no_checkpointing_for_a_larger_batch(arguments, tiny_config, monkeypatch
 
 
 def new_trainer(args, config, monkeypatch, free: float, callbacks=()) -> AdminTrainer:
-    monkeypatch.setattr(AdminTrainer, "is_predicted", lambda self: True)
-    monkeypatch.setattr(admin_trainer, "free_memory", lambda device: free)
-    monkeypatch.setattr(admin_trainer, "largest_micro_batch", lambda *given: (120, 1) if given[3] else (30, 4))
+    monkeypatch.setattr(RunMemory, "is_predicted", lambda self: True)
+    monkeypatch.setattr(memory_prediction, "free_memory", lambda device: free)
+    monkeypatch.setattr(memory_prediction, "largest_micro_batch", lambda *given: (120, 1) if given[3] else (30, 4))
     torch.manual_seed(1)
     model = AdminForConditionalGeneration(config)
     return AdminTrainer(model, args, train_dataset=DATA, callbacks=list(callbacks))
@@ -105,10 +111,10 @@ def test_a_run_goes_on_with_its_batches_on_another_card(arguments, tiny_config, 
 
 
 def test_every_gpu_takes_the_batches_of_the_smallest(arguments, tiny_config, monkeypatch):
-    monkeypatch.setattr(AdminTrainer, "is_predicted", lambda self: True)
-    monkeypatch.setattr(admin_trainer, "free_memory", lambda device: MUCH)
-    monkeypatch.setattr(admin_trainer, "largest_micro_batch", lambda *given: (120, 1))
-    monkeypatch.setattr(admin_trainer, "gather_objects", lambda mine: [mine, (30, 4)])
+    monkeypatch.setattr(RunMemory, "is_predicted", lambda self: True)
+    monkeypatch.setattr(memory_prediction, "free_memory", lambda device: MUCH)
+    monkeypatch.setattr(memory_prediction, "largest_micro_batch", lambda *given: (120, 1))
+    monkeypatch.setattr(memory_prediction, "gather_objects", lambda mine: [mine, (30, 4)])
     args = arguments(max_steps=1)
     AdminTrainer(AdminForConditionalGeneration(tiny_config(omega_rule="log_n")), args, train_dataset=DATA).train()
     assert (args.max_tokens, args.gradient_accumulation_steps) == (30, 4)

@@ -1,7 +1,7 @@
 """Training in bfloat16 with float32 master weights, without autocast's casts."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,7 +12,19 @@ from torch import Tensor, nn
 MOST_ACCUMULATED = 16
 
 
-class MasterWeights:
+class NoMasterWeights:
+    """A model that is trained in its own precision."""
+
+    def training(self, optimizer: Any) -> AbstractContextManager[None]:
+        """Open while an optimizer trains the model."""
+        return nullcontext()
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        """The modules have float32 parameters in this block, which may change them: a file's weights, say."""
+        return nullcontext()
+
+
+class MasterWeights(NoMasterWeights):
     """The float32 parameters of a model whose modules compute with bfloat16 copies of them.
 
     The optimizer is any that was made of the float32 parameters, so that its state and the checkpoints are those of a
@@ -63,7 +75,6 @@ class MasterWeights:
 
     @contextmanager
     def in_float32(self) -> Iterator[None]:
-        """The modules have the float32 parameters in this block, which may change them: a file's weights, say."""
         before = self.in_use
         self.use_copies(False)
         try:

@@ -1,116 +1,138 @@
-"""FSDP2 under the Trainer: weights are sharded in training, but whole in evaluations and in checkpoints."""
+"""FSDP2: weights are sharded in training, but whole in evaluations and in checkpoints."""
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import FullyShardedDataParallelPlugin
-from accelerate.state import DistributedType
+from accelerate import Accelerator, FullyShardedDataParallelPlugin, PartialState
+from accelerate.utils import DistributedType, str_to_bool
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.torch_version import TorchVersion
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINING_ARGS_NAME
-
-from .hooks import TrainerHooks
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 OLDEST_TORCH = "2.10"  # whose FSDP2 trains the same weights as one process, by tests/trainer/test_distributed.py
 
 
-class ShardingTrainer(TrainerHooks):
-    """A `Seq2SeqTrainer` whose checkpoints are the same under FSDP2 as without it.
+class NoSharding:
+    """Every process has the whole model, as with one process or DDP."""
 
-    A checkpoint has the weights as `from_pretrained` reads them and the whole state of the optimizer, so that a run
-    may go on with another number of processes, sharded or not. Saving gathers one tensor after the other; the first
-    process holds the sum of them in CPU memory, and every process reads all of it when a run is resumed.
+    is_sharded = False
+
+    def shard(self, model: nn.Module) -> None:
+        """Shards a model before its optimizer is made."""
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Has an optimizer that was just made of a sharded model take whole tensors from a checkpoint."""
+
+    def whole(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Every process has all weights in this block, so each may run the model as often as it likes."""
+        return nullcontext()
+
+    def saved_whole(self, owner: nn.Module | Any, keep: bool) -> AbstractContextManager[None]:
+        """`state_dict` of a model or an optimizer has whole tensors in this block, which every process enters.
+
+        Args:
+            owner: the model, or accelerate's wrapper of the optimizer.
+            keep: this process will call it; the others only help gather.
+        """
+        return nullcontext()
+
+
+class Fsdp2(NoSharding):
+    """A model whose weights, gradients and optimizer are sharded over the processes, one layer after the other.
+
+    A checkpoint is the same as without: weights as `from_pretrained` reads them and the whole state of the optimizer,
+    so that a run may go on with another number of processes, sharded or not. Saving gathers one tensor after the other;
+    the first process holds the sum of them in CPU memory, and every process reads all of it when a run is resumed.
+
+    Embeddings and output layer stay in the root's shard: a tied matrix cannot be in two, and the loss reads the output
+    layer's matrix without calling the layer. accelerate would shard them by themselves, so torch's `fully_shard` is
+    called here, and autocast decides what is computed in bfloat16, as in a single process.
+
+    Args:
+        plugin: what accelerate's configuration asks for.
+
+    Raises:
+        ValueError: in a form that is not supported; or torch is too old.
     """
 
-    def create_accelerator_and_postprocess(self) -> None:
-        super().create_accelerator_and_postprocess()
-        if not self.is_fsdp_enabled and self.accelerator.distributed_type == DistributedType.MULTI_CPU:
-            self.is_fsdp_enabled = shard_on_cpus(self.accelerator.state)
-        if not self.is_fsdp_enabled:
-            return
+    is_sharded = True
+
+    def __init__(self, plugin: FullyShardedDataParallelPlugin) -> None:
         check_torch(torch.__version__)
-        plugin = self.accelerator.state.fsdp_plugin
         if plugin.fsdp_version != 2 or plugin.cpu_ram_efficient_loading or plugin.activation_checkpointing:
             raise ValueError(
                 "the accelerate configuration asks for FSDP in a form that is not supported; set fsdp_version to 2, "
                 "fsdp_cpu_ram_efficient_loading to false, and fsdp_activation_checkpointing to false, for which there "
                 "is the training argument activation_checkpointing"
             )
-        # accelerate's policy rounds parameters, gradients, residual stream and loss to bfloat16. Without one, autocast
-        # decides what is computed in it, as in a single process; weights then travel in twice as many bytes.
-        plugin.mixed_precision_policy = MixedPrecisionPolicy()
+        self.reshard_after_forward = bool(plugin.reshard_after_forward)
+        self.offload_policy = plugin.cpu_offload
 
-    def wrapping(self) -> AbstractContextManager[None]:
-        return embeddings_in_the_root(self.model) if self.is_fsdp_enabled else super().wrapping()
+    def shard(self, model: nn.Module) -> None:
+        if isinstance(model, FSDPModule):  # by an earlier training
+            return
+        for module in list(model.modules()):
+            if isinstance(module, GradientCheckpointingLayer):
+                fully_shard(
+                    module, reshard_after_forward=self.reshard_after_forward, offload_policy=self.offload_policy
+                )
+        fully_shard(model, offload_policy=self.offload_policy)
+        root: Any = model
+        root._is_accelerate_prepared = True  # accelerate's mark on what it need not wrap: it would try DDP
 
-    @contextlib.contextmanager
-    def whole_model(self) -> Iterator[None]:
-        """Every process has all weights in this block, so each may run the model as often as it likes.
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.register_load_state_dict_pre_hook(
+            lambda optimizer, state: sharded_state(state, optimizer.param_groups)
+        )
 
-        That takes the memory of the weights on every device. They are read only here.
+    def whole(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Takes the memory of all weights on every device. They may only be read."""
+        return unsharded(model, self.reshard_after_forward) if isinstance(model, FSDPModule) else nullcontext()
 
-        Raises:
-            ValueError: DeepSpeed ZeRO-3 shards them.
-        """
-        if self.is_deepspeed_enabled and self.accelerator.state.deepspeed_plugin.zero_stage == 3:
-            raise ValueError(
-                "a model that DeepSpeed ZeRO-3 shards cannot be evaluated in training; set eval_strategy to no, or "
-                "start with training/accelerate/fsdp2.yaml"
-            )
-        if isinstance(self.model, FSDPModule):
-            with unsharded(self.model, self.accelerator.state.fsdp_plugin.reshard_after_forward):
-                yield
+    @contextmanager
+    def saved_whole(self, owner: nn.Module | Any, keep: bool) -> Iterator[None]:
+        if isinstance(owner, nn.Module):
+            weights = whole_weights(owner, keep)
+
+            def replace(module: nn.Module, state: dict[str, Any], *_: Any) -> None:
+                state.clear()
+                state.update(weights)
+
+            hook = owner.register_state_dict_post_hook(replace)
         else:
+            whole = whole_state(owner.state_dict(), keep)
+            hook = owner.optimizer.register_state_dict_post_hook(lambda *_: whole)
+        try:
             yield
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if not self.is_fsdp_enabled:
-            return super().save_model(output_dir, _internal_call)
-        folder = str(output_dir or self.args.output_dir)
-        weights = whole_weights(self.model, keep=self.args.should_save)
-        if self.args.should_save:
-            self.model.save_pretrained(folder, state_dict=weights)
-            torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
-        if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
-
-    def save_sharded_state(self, folder: str) -> None:
-        state = whole_state(self.optimizer.state_dict(), keep=self.args.should_save)
-        if self.args.should_save:
-            torch.save(state, os.path.join(folder, OPTIMIZER_NAME))
-            torch.save(self.lr_scheduler.state_dict(), os.path.join(folder, SCHEDULER_NAME))
-
-    def load_sharded_state(self, folder: str) -> None:
-        state = torch.load(os.path.join(folder, OPTIMIZER_NAME), map_location="cpu", weights_only=True)
-        self.optimizer.load_state_dict(sharded_state(state, self.optimizer.param_groups))
-        self.lr_scheduler.load_state_dict(torch.load(os.path.join(folder, SCHEDULER_NAME), weights_only=True))
-
-    def load_sharded_weights(self, folder: str) -> None:
-        load_weights(self.model, read_weights(folder))
+        finally:
+            hook.remove()
 
 
-def shard_on_cpus(state: Any) -> bool:
-    """Sets up FSDP in an `AcceleratorState` where the launcher asks for it; accelerate 1.15 does that on GPUs alone."""
-    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() != "true":
-        return False
-    state.distributed_type = DistributedType.FSDP
-    state.fsdp_plugin = FullyShardedDataParallelPlugin()
-    if state.mixed_precision != "no":
-        state.fsdp_plugin.set_mixed_precision(state.mixed_precision)
-    return True
+def sharding_of(accelerator: Accelerator) -> NoSharding:
+    """The sharding that the configuration of accelerate asks for, which is taken out of its hands.
+
+    On GPUs it would shard by itself, on CPUs it does not.
+    """
+    state = accelerator.state
+    plugin = getattr(state, "fsdp_plugin", None)
+    if state.distributed_type == DistributedType.MULTI_CPU and str_to_bool(os.environ.get("ACCELERATE_USE_FSDP", "no")):
+        plugin = FullyShardedDataParallelPlugin()
+    if plugin is None:
+        return NoSharding()
+    state.distributed_type = PartialState().distributed_type  # several processes, and no more than that
+    return Fsdp2(plugin)
 
 
 def check_torch(found: TorchVersion) -> None:
-    """Look at the release of torch that is to shard.
+    """Refuses a release of torch that cannot shard.
 
     Raises:
         ValueError: its FSDP2 gives some weights another gradient than one process does (2.8, 2.9), or lacks what is
@@ -122,21 +144,7 @@ def check_torch(found: TorchVersion) -> None:
         )
 
 
-@contextlib.contextmanager
-def embeddings_in_the_root(model: Any) -> Iterator[None]:
-    """Lets accelerate leave embeddings and output layer in the root's shard.
-
-    It would shard those of `get_input_embeddings` and `get_output_embeddings` by themselves. But a tied matrix cannot
-    be in two shards, and the loss reads the output layer's matrix without calling the layer.
-    """
-    model.get_input_embeddings = model.get_output_embeddings = lambda: None
-    try:
-        yield
-    finally:
-        del model.get_input_embeddings, model.get_output_embeddings
-
-
-@contextlib.contextmanager
+@contextmanager
 def unsharded(model: FSDPModule, reshard_after_forward: bool) -> Iterator[None]:
     """All weights of an FSDP2 model are on every process in this block, and forward passes communicate nothing.
 
@@ -210,7 +218,7 @@ def whole_state(state: dict[str, Any], keep: bool) -> dict[str, Any]:
     return state | {"state": entries}
 
 
-def sharded_state(state: dict[str, Any], groups: list[Mapping[str, Any]]) -> dict[str, Any]:
+def sharded_state(state: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """An optimizer's whole state, sharded as its parameters in `groups` are."""
     parameters = [parameter for group in groups for parameter in group["params"]]
     entries = {
@@ -222,6 +230,8 @@ def sharded_state(state: dict[str, Any], groups: list[Mapping[str, Any]]) -> dic
 
 def _shard_like(value: Any, parameter: Tensor) -> Any:
     if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    if isinstance(value, DTensor):
         return value
     local = value.to(parameter.device)
     return distribute_tensor(local, parameter.device_mesh, parameter.placements, src_data_rank=None)
