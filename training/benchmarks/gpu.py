@@ -24,7 +24,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from pathlib import Path
 from statistics import median
@@ -611,6 +611,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--do", nargs="+", help=argparse.SUPPRESS)  # the process of these steps
     args = parser.parse_args(arguments)
     setup, steps = Setup(args.output, args.data, args.toy), [Step.of(name) for name in NAMES]
+    if args.toy:
+        steps = [replace(step, seconds=step.seconds / 20) for step in steps]
     if args.do:
         let_segments_grow()  # as a training does, before anything asks for memory
         if args.toy:  # a compiler takes longer than a trial should
