@@ -297,6 +297,9 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     runs += [results("post_ln", 0.1, 6.0), results("admin", 32.0, 2.2, 18), results("post_ln", 0.2, 3.4)]
     runs[1]["distinct_translations"], runs[4]["distinct_translations"] = 0.9, 0.05
     for run, content in zip(grid.runs(), runs, strict=False):
+        content["history"] = [
+            row | {"target_tokens": 900.0, "target_tokens_per_second": 3.0} for row in content["history"]
+        ]
         run.folder.mkdir(parents=True)
         (run.folder / "results.json").write_text(json.dumps(content | {"recipe": run.recipe().as_dict()}))
     (grid.output_dir / "unigram.json").write_text('{"valid_nll": 6.2}')
@@ -313,7 +316,9 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
         ("post_ln", "1", "7"),
         ("admin", "1", ""),
     ]
-    assert all((grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "depth.png"))
+    assert all(
+        (grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "curves-hours.png", "depth.png")
+    )
 
 
 def test_a_run_of_other_settings_is_refused_before_another_is_trained(grid, grid_file, monkeypatch):
@@ -343,17 +348,6 @@ def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
     grid_runner.stop([process])
     gone, alive = psutil.wait_procs([child], timeout=5)
     assert gone == [child] and not alive and process.returncode
-
-
-def test_curves_by_hours_where_speeds_were_logged(grid):
-    run = next(iter(grid.runs()))
-    run.folder.mkdir(parents=True)
-    values = results()
-    values["history"] = [row | {"target_tokens": 900.0, "target_tokens_per_second": 3.0} for row in values["history"]]
-    (run.folder / "results.json").write_text(json.dumps(values | {"recipe": run.recipe().as_dict()}))
-    write_tables(grid)
-    assert "![learning curves by hours](curves-hours.png)" in (grid.output_dir / "README.md").read_text()
-    assert (grid.output_dir / "curves-hours.png").stat().st_size > 10_000
 
 
 def test_tables_of_nothing(tmp_path):

@@ -169,18 +169,14 @@ def probe_models(folders: Sequence[Path], pairs: Dataset, sentences: int, seed: 
     Raises:
         ValueError: a folder holds no model of this package, or there are too few sentences to score.
     """
-    if min(len(pairs), sentences) < HELD_OUT:
-        raise ValueError(f"--sentences: {min(len(pairs), sentences)} sentences; probes need at least {HELD_OUT}")
     found = {}
     named = list(zip(short_names(folders), folders, strict=True))
     for name, folder in progress_bar(named, desc="models", unit="model"):
         model = load_admin_model(folder)
         batches = text_batches(folder, pairs, model, sentences)
-        if (fitting := sum(len(batch["input_ids"]) for batch in batches)) < HELD_OUT:
-            raise ValueError(
-                f"{folder}: its {model.config.max_position_embeddings} positions hold {fitting} of the sentences; "
-                f"probes need at least {HELD_OUT}"
-            )
+        if (count := sum(len(batch["input_ids"]) for batch in batches)) < HELD_OUT:
+            positions = model.config.max_position_embeddings
+            raise ValueError(f"{folder}: {count} sentences fit its {positions} positions; probes need {HELD_OUT}")
         fresh = new_weights(model, batches[0], seed)
         shape = f"{model.config.variant} {model.config.encoder_layers}-{model.config.decoder_layers}"
         found[name] = {"model": shape, "trained": accuracies(model, batches), "new": accuracies(fresh, batches)}
