@@ -263,8 +263,11 @@ def alternatives(found: Sequence[Translation]) -> list[tuple[str, str | None]]:
         parts += [(_number(one.score), SCORE), (_number(one.log_prob), LOG_PROBABILITY)]
         words = one.text.split()
         for kind, _, _, start, end in SequenceMatcher(None, best, words, autojunk=False).get_opcodes():
-            if start < end:
-                parts.append((" ".join(words[start:end]), None if kind == "equal" else DIFFERENT))
+            run, label = " ".join(words[start:end]), None if kind == "equal" else DIFFERENT
+            if run and label is None and parts[-1][1] is None:  # where the best translation has words in between
+                parts[-1] = f"{parts[-1][0]} {run}", None
+            elif run:
+                parts.append((run, label))
     return parts
 
 

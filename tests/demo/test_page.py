@@ -104,6 +104,7 @@ def test_alternatives_mark_the_words_that_the_best_has_not():
     best = ["−0.25", "−0.75", "Do mu re"]
     assert [text for text, _ in parts] == [*best, "\n", "−1.50", "−4.50", "Do", "ki", "re", "bal"]
     assert [text for text, label in parts if label == DIFFERENT] == ["ki", "bal"]
+    assert alternatives([translation("Do mu re"), translation("Do re")])[-1] == ("Do re", None)
 
 
 def test_summary():
