@@ -323,3 +323,25 @@ def test_the_longest_sentence_is_found_in_any_part(monkeypatch, window):
     source, target = random_lengths(50)
     target[41] = 99
     assert longest_sentence(dataset_of(source, target)) == 99
+
+
+def test_padding_in_windows_is_near_that_of_sorting_all():
+    rng = np.random.default_rng(0)
+    source = np.clip(rng.lognormal(3, 0.6, 40_000), 2, 250).astype(int)
+    target = np.clip(source * rng.normal(1.1, 0.15, 40_000), 2, 250).astype(int)
+    at_once = Survey.of(source, target, TokenBatchSampler(source, target, 1000, seed=0).batches)
+    shares = [windowed(source, target, 1000, window=size).survey.padding for size in (100, 1000, 10_000)]
+    assert shares == sorted(shares, reverse=True)
+    assert at_once.padding < shares[-1] < at_once.padding + 0.03
+
+
+def test_an_epoch_shuffles_the_batches_of_each_window_in_its_own_way():
+    """Three windows of ten batches of ten pairs, all of one length."""
+    orders = []
+    for seed, epoch in ((7, 0), (7, 1), (8, 0)):
+        sampler = windowed([5] * 300, [5] * 300, 50, seed=seed, window=100, block=100)
+        sampler.set_epoch(epoch)
+        batches = [batch[0] for batch in sampler]
+        orders += [tuple(first % 100 // 10 for first in batches[start : start + 10]) for start in (0, 10, 20)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    assert len({*orders, tuple(range(10))}) == 10

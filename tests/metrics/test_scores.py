@@ -316,3 +316,11 @@ def test_a_tokeniser_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
     with pytest.raises(ImportError, match=r"sacrebleu\[ja\]"):
         check_language("ja")
+
+
+@pytest.mark.shared
+def test_tokenized_bleu_is_multi_bleu_on_multi30k(shared):
+    references = german_test_set(shared)[:200]
+    hypotheses = perturbed(references)
+    expected = multi_bleu(moses_tokenize(hypotheses, "de"), moses_tokenize(references, "de"))
+    assert tokenized_bleu(hypotheses, references, "de") == pytest.approx(expected, abs=1e-9)
