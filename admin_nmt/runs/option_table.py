@@ -28,9 +28,9 @@ from .recipe import (
     Recipe,
     TestSection,
     TokenizerSection,
+    TrainingCorpusSection,
     TrainingSection,
 )
-from .sections import section_of
 
 ARGUMENTS_PAGE = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.Seq2SeqTrainingArguments"
 INTRODUCTION = """# Every option of a recipe
@@ -50,18 +50,11 @@ NOT_SET_BY_HAND = {"vocab_size", "decoder_vocab_size", "is_encoder_decoder", "us
 NOT_SET_BY_HAND |= {"pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id"}
 """Fields of `AdminConfig` that the tokenizer decides, or that are as they are for translation."""
 MEANINGS = {
-    "num_train_epochs": "Passes through the training data, where `max_steps` is not given.",
     "max_steps": "Updates of the run; -1: as `num_train_epochs` says.",
-    "gradient_accumulation_steps": "Batches of an update: it has so many times `max_tokens`, on every device.",
     "lr_scheduler_kwargs": "Further settings of the schedule.",
-    "weight_decay": "Decoupled from the gradient; biases, LayerNorms, ω, the weights of DLCL and α have none.",
-    "adam_beta1": "First beta of RAdam or Adam.",
-    "adam_epsilon": "ε of RAdam or Adam.",
     "fp16": "Mixed precision in float16, with a scaled loss.",
     "activation_checkpointing_kwargs": "Settings of torch's checkpoint; `every_n_layers` spares the others.",
     "torch_compile": "Compile the model before training.",
-    "seed": "Of initialisation, dropout and the order of the data.",
-    "data_seed": "Of the order of the data, where it shall differ from `seed`.",
     "full_determinism": "Only deterministic kernels: the same numbers in every run on one machine, and slower.",
     "logging_strategy": "When the loss is logged.",
     "logging_steps": "Updates between two lines of the log; below 1 a share of all.",
@@ -70,12 +63,9 @@ MEANINGS = {
     "run_name": "Name of the run for trackers.",
     "disable_tqdm": "Leave out progress bars.",
     "eval_strategy": "When the validation set is evaluated.",
-    "eval_steps": "Updates between two evaluations; by default `logging_steps`.",
     "eval_delay": "Updates, or epochs, before the first evaluation.",
     "eval_on_start": "Also evaluate before the first update.",
     "save_strategy": "When a checkpoint is written.",
-    "save_steps": "Updates between two checkpoints.",
-    "save_total_limit": "Checkpoints that are kept, the latest ones and the best; by default all.",
     "save_only_model": "Save the weights alone; such a run cannot be continued.",
     "load_best_model_at_end": "Take the best checkpoint, not the last; needs evaluations at its checkpoints.",
     "metric_for_best_model": "What the best checkpoint is best in, such as `eval_bleu`; by default the loss.",
@@ -125,7 +115,6 @@ def meanings(source: Any) -> dict[str, str]:
 
 def _sections() -> Iterator[tuple[str, str, list[Row]]]:
     """Title, remark and rows of each table."""
-    corpus, treatment = section_of(load_parallel, only=CORPUS_FIELDS), section_of(Treatment, only=TREATMENT_FIELDS)
     model = [name for name in ModelSection.model_fields if name not in NOT_SET_BY_HAND]
     training = _training_meanings()
     data = [name for name in DataSection.model_fields if name not in ("train", "valid", "test", "cleaning")]
@@ -135,8 +124,8 @@ def _sections() -> Iterator[tuple[str, str, list[Row]]]:
         "Corpora",
         CORPUS_NOTE,
         [
-            *_rows("data.train.", corpus, CORPUS_FIELDS, meanings(load_parallel)),
-            *_rows("data.train.", treatment, TREATMENT_FIELDS, meanings(Treatment)),
+            *_rows("data.train.", TrainingCorpusSection, CORPUS_FIELDS, meanings(load_parallel)),
+            *_rows("data.train.", TrainingCorpusSection, TREATMENT_FIELDS, meanings(Treatment)),
             *_rows("data.test.", TestSection, TEST_FIELDS),
         ],
     )

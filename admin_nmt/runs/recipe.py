@@ -1,20 +1,17 @@
 """A recipe: one YAML file that says what is trained on which data.
 
-The fields of `data.train` are parameters of `load_parallel` and fields of `Treatment`; those of `data.cleaning`,
-`model` and `training` are the fields of `CleaningOptions`, `AdminConfig` and `AdminTrainingArguments`. Names, types and
-defaults are read from there; a section written out below holds what the run itself reads.
+The fields of `data.cleaning`, `model` and `training` are those of `CleaningOptions`, `AdminConfig` and
+`AdminTrainingArguments`: names, types, limits and defaults are read from there. The other sections are written out.
 """
 
 from os.path import expanduser
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from huggingface_hub.errors import StrictDataclassError
 from pydantic import Field, field_validator, model_validator
 
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import CORPUS_FIELDS, TREATMENT_FIELDS, Treatment
-from ..data.parallel_text import load_parallel
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY
 from ..hub.repositories import check_repository
@@ -23,38 +20,65 @@ from ..metrics.scores import PUBLISHED
 from ..model.configuration_admin import AdminConfig
 from ..system.messages import FieldError
 from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
-from .sections import Section, as_given, checked, one_or_several, section_of
+from .sections import OneOrSeveral, Section, checked, section_of
 from .yaml_files import load_yaml, parse_overrides, set_field
 
-_Cleaning: Any = section_of(CleaningOptions)
-_Corpus: Any = section_of(load_parallel, only=CORPUS_FIELDS)
-_TrainingCorpus: Any = section_of(load_parallel, Treatment, only=(*CORPUS_FIELDS, *TREATMENT_FIELDS))
-# Of what every configuration of transformers has, dtype alone makes sense here; ω is measured by the run itself.
-_Model: Any = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
-WITHOUT_EFFECT = ARGUMENTS_WITHOUT_EFFECT | {"label_smoothing_factor": "set model.label_smoothing"}
+SMOOTHING = "label_smoothing_factor"
+if TYPE_CHECKING:  # mypy knows the sections by the classes whose fields they have
+
+    class _Cleaning(CleaningOptions, Section): ...  # type: ignore[misc]  # one says that it is frozen
+
+    class _Model(AdminConfig, Section): ...
+
+    class _Training(AdminTrainingArguments, Section): ...
+else:
+    _Cleaning = section_of(CleaningOptions)
+    # Of what every configuration of transformers has, dtype alone makes sense here; the run itself measures ω.
+    _Model = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
+    _Training = section_of(AdminTrainingArguments, without=["output_dir", *ARGUMENTS_WITHOUT_EFFECT, SMOOTHING])
+WITHOUT_EFFECT = ARGUMENTS_WITHOUT_EFFECT | {SMOOTHING: "set model.label_smoothing"}
 ONE_WIDTH = {
     f"{stack}_{width}": f"both stacks have one width, as in the stock classes: set model.d_model and {stack}_ffn_dim"
     for stack in ("encoder", "decoder")
     for width in ("d_model", "embed_dim")
 }
 """A width for each stack, as in Wang et al.'s code, table 6: this model has none."""
-LIMITS = {
-    **dict.fromkeys(
-        ("gradient_accumulation_steps", "max_tokens", "profile_tokens", "eval_bleu_sentences"), Field(ge=1)
-    ),
-    **dict.fromkeys(("generation_num_beams", "save_total_limit"), Field(ge=1)),
-    **dict.fromkeys(("logging_steps", "eval_steps", "save_steps", "num_train_epochs"), Field(gt=0)),
-    **dict.fromkeys(
-        ("learning_rate", "weight_decay", "max_grad_norm", "warmup_steps", "seed", "data_seed"), Field(ge=0)
-    ),
-    **dict.fromkeys(("adversarial_weight", "adversarial_step", "adversarial_noise", "adam_epsilon"), Field(ge=0)),
-    **dict.fromkeys(("adam_beta1", "adam_beta2"), Field(ge=0, lt=1)),
-}
-_Training: Any = section_of(AdminTrainingArguments, without=["output_dir", *WITHOUT_EFFECT], limits=LIMITS)
 SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
-class TestSection(_Corpus):
+class CorpusSection(Section):
+    """A corpus: parameters of `load_parallel`.
+
+    Args:
+        source: files of the source text, or files of pairs, or the name of a dataset.
+        target: files of the target text, line by line.
+        columns: of JSON, Parquet and named datasets, source and target; of a test set of sacreBLEU the languages.
+        name: configuration of a named dataset.
+        split: of a named dataset.
+    """
+
+    source: str | list[str]
+    target: str | list[str] | None = None
+    columns: list[str] = Field(default=["source", "target"])
+    name: str | None = None
+    split: str = "train"
+
+
+class TrainingCorpusSection(CorpusSection):
+    """A corpus of training pairs, with the fields of `Treatment`.
+
+    Args:
+        upsample: times that an epoch takes each pair.
+        tag: a token in front of every source.
+        detokenize: turn Moses' tokens or BPE back into plain text.
+    """
+
+    upsample: int = Field(default=1, ge=1)
+    tag: str | None = None
+    detokenize: bool = False
+
+
+class TestSection(CorpusSection):
     """A corpus, and one more field.
 
     Args:
@@ -66,7 +90,7 @@ class TestSection(_Corpus):
     more_references: list[str] | None = None
 
 
-class CleaningSection(_Cleaning):
+class CleaningSection(_Cleaning):  # type: ignore[misc]
     """Fields of `CleaningOptions`."""
 
     @model_validator(mode="after")
@@ -97,8 +121,8 @@ class DataSection(Section):
     cache_dir: str = "runs/cache"
     max_length: int | None = Field(default=256, ge=1)
     builtin: str | None = None
-    train: one_or_several(_TrainingCorpus) | None = None  # type: ignore[valid-type]
-    valid: one_or_several(_Corpus) | None = None  # type: ignore[valid-type]
+    train: OneOrSeveral[TrainingCorpusSection] | None = None
+    valid: OneOrSeveral[CorpusSection] | None = None
     valid_every: int | None = Field(default=None, ge=2)
     test: TestSection | None = None
     cleaning: CleaningSection | None = None
@@ -323,7 +347,8 @@ class Recipe(Section):
 
     def as_dict(self) -> dict[str, Any]:
         """All sections, each with the fields that were given, as results.json and the run's recipe.yaml hold them."""
-        return {name: as_given(getattr(self, name)) for name in type(self).model_fields}
+        given = self.given()
+        return {name: given.get(name, {}) for name in type(self).model_fields} | {"languages": self.languages}
 
     @field_validator("languages", mode="before")
     @classmethod

@@ -1,26 +1,31 @@
 """Sections of a YAML file as pydantic models, whose fields are those of dataclasses and functions.
 
-pydantic checks names and types and knows the place of what is wrong. What a section hands on to a class or function has
-the names, types and defaults of that class or function: `section_of` reads them from it, and they stand nowhere else.
+pydantic alone does names, types, limits and places of errors: it is a requirement of the Hub's client already, its
+models are plain classes for mypy, and what is wrong comes with the path of its field, from which `system/messages.py`
+makes one sentence. jsonargparse would also read YAML and dotted options, but it builds the dataclasses (and with
+`TrainingArguments` a device and a process group) while it parses, and has no room for our sentences.
+
+What a section hands on to a class or function has the names, types, limits and defaults of that class or function:
+`section_of` reads them from it, and they stand nowhere else.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import reduce
 from inspect import Parameter, signature
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import pydantic
 import torch
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
-    Field,
     Tag,
     ValidationError,
     create_model,
@@ -30,6 +35,8 @@ from pydantic_core import PydanticCustomError
 
 from ..system.messages import sentence
 
+LIMITS = ("ge", "gt", "le", "lt")  # keys of the metadata of a dataclass's field; pydantic has the same names
+
 
 class Section(BaseModel):
     """Fields of a file, of the types that they are annotated with and no others; it is written as it was given.
@@ -38,34 +45,24 @@ class Section(BaseModel):
         without_effect: names that one may expect among the fields, each with what to do instead.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, protected_namespaces=())
     without_effect: ClassVar[Mapping[str, str]] = {}
-    _given: tuple[str, ...] = ()
 
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _remember_what_was_given(cls, values: Any, check: Callable[[Any], Self]) -> Self:
-        given = tuple(values) if isinstance(values, dict) else ()
+    def _refuse_unknown_fields(cls, values: Any) -> Any:
+        given = values if isinstance(values, dict) else {}
         if unknown := sorted(str(name) for name in given if name not in cls.model_fields):
             context = {"name": unknown[0], "known": [*cls.model_fields], "hint": cls.without_effect.get(unknown[0])}
             raise PydanticCustomError("unknown_field", "unknown field", context)
-        section = check(values)
-        section._given = given
-        return section
+        return values
 
     def given(self) -> dict[str, Any]:
-        """The fields that were given, in their order, without the defaults of the others."""
-        return {name: as_given(getattr(self, name)) for name in self._given}
+        """The fields that were given, without the defaults of the others."""
+        return self.model_dump(exclude_unset=True)
 
 
 AnySection = TypeVar("AnySection", bound=Section)
-
-
-def as_given(value: Any) -> Any:
-    """What a field holds, with sections as mappings of the fields that were given."""
-    if isinstance(value, list):
-        return [as_given(item) for item in value]
-    return value.given() if isinstance(value, Section) else value
 
 
 def checked(
@@ -90,47 +87,46 @@ def checked(
         raise ValueError(f"{f'--{options[-1]}' if options else path}: {text}") from error
 
 
-def section_of(
-    *sources: Any,
-    only: Collection[str] | None = None,
-    without: Collection[str] = (),
-    limits: Mapping[str, Any] | None = None,
-) -> Any:
+def section_of(*sources: Any, only: Collection[str] | None = None, without: Collection[str] = ()) -> Any:
     """A class of sections with the fields of dataclasses and the parameters of functions, their types and defaults.
 
     Args:
-        sources: dataclasses and functions; of two with the same field, the later one's holds.
+        sources: dataclasses, whose `metadata` may hold limits (`ge`, `gt`, `le`, `lt`; null is within any), and
+            functions; of two with the same field, the later one's holds.
         only: names to take; None for all.
         without: names to leave out.
-        limits: of numbers by their names, as pydantic's `Field` has them; null is within any.
     """
     taken: dict[str, Any] = {}
     for source in sources:
         hints = get_type_hints(source, localns={"torch": torch})  # transformers imports it for type checkers alone
-        for name, default in _defaults(source):
+        for name, default, limits in _defaults(source):
             if (only is None or name in only) and name not in without:
-                kind: Any = _yaml_type(hints[name])
-                if name in (limits or {}):
-                    kind = Annotated[kind, (limits or {})[name]]
-                taken[name] = (kind, ... if default is MISSING else Field(default=default))
+                kind: Any = Annotated[_yaml_type(hints[name]), pydantic.Field(**limits)]
+                taken[name] = (kind, ... if default is MISSING else pydantic.Field(default=default))
     return create_model(f"{sources[0].__name__}Section", __base__=Section, **taken)
 
 
-def one_or_several(section: Any) -> Any:
-    """The type of a section, or of a list of them; a mistake in one is told of that one alone."""
-    kinds = Annotated[section, Tag("one")] | Annotated[list[section], Tag("several")]
-    return Annotated[kinds, Discriminator(lambda given: "several" if isinstance(given, list) else "one")]
+OneOrSeveral = Annotated[
+    Annotated[AnySection, Tag("one")] | Annotated[list[AnySection], Tag("several")],
+    Discriminator(lambda given: "several" if isinstance(given, list) else "one"),
+]
+"""A section, or a list of them; a mistake in one is told of that one alone."""
 
 
-def _defaults(source: Any) -> Iterator[tuple[str, Any]]:
-    """Names with their defaults, MISSING where there is none."""
+def _defaults(source: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Names with their defaults, MISSING where there is none, and their limits."""
     if is_dataclass(source):
         for field in fields(source):
             if field.init:
-                yield field.name, field.default if field.default_factory is MISSING else field.default_factory()
+                yield field.name, default_of(field), {k: v for k, v in field.metadata.items() if k in LIMITS}
     else:
         for parameter in signature(source).parameters.values():
-            yield parameter.name, MISSING if parameter.default is Parameter.empty else parameter.default
+            yield parameter.name, MISSING if parameter.default is Parameter.empty else parameter.default, {}
+
+
+def default_of(field: Field) -> Any:
+    """The default value of a field of a dataclass, MISSING where there is none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _yaml_type(hint: Any) -> Any:

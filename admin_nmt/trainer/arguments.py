@@ -1,7 +1,9 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
 import math
+import operator
 import os
+from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -57,20 +59,23 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
 
     max_tokens: int = field(
         default=4096,
-        metadata={"help": "Token budget of a batch and device: sentences times the longest source or target."},
+        metadata={"ge": 1, "help": "Token budget of a batch and device: sentences times the longest source or target."},
     )
     optimizer: Optimizer = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
         default=8000,
         metadata={
-            "help": "Most target tokens of the random pairs on which ω is measured (`profile_reference`: similar ones)."
+            "ge": 1,
+            "help": "Most target tokens of the random pairs on which ω is measured (`profile_reference`: similar "
+            "ones).",
         },
     )
     eval_bleu: bool = field(default=True, metadata={"help": "Translate the evaluation set and report BLEU and chrF."})
     eval_bleu_sentences: int | None = field(
-        default=None, metadata={"help": "Translate only this many first sentences while training; default all."}
+        default=None,
+        metadata={"ge": 1, "help": "Translate only this many first sentences while training; default all."},
     )
-    generation_num_beams: int | None = field(default=5, metadata={"help": "Beam size of the evaluation."})
+    generation_num_beams: int | None = field(default=5, metadata={"ge": 1, "help": "Beam size of the evaluation."})
     generation_length_penalty: float = field(
         default=1.0, metadata={"help": "Hypothesis scores are divided by length to this power."}
     )
@@ -78,13 +83,13 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         default=None, metadata={"help": "Two-letter code; BLEU splits zh, ja and ko with a tokeniser of their own."}
     )
     adversarial_weight: float = field(
-        default=0.0, metadata={"help": "Weight of virtual adversarial training; 0 for none."}
+        default=0.0, metadata={"ge": 0, "help": "Weight of virtual adversarial training; 0 for none."}
     )
     adversarial_step: float = field(
-        default=1e-3, metadata={"help": "Largest entry of the adversarial change of a source embedding."}
+        default=1e-3, metadata={"ge": 0, "help": "Largest entry of the adversarial change of a source embedding."}
     )
     adversarial_noise: float = field(
-        default=1e-5, metadata={"help": "Standard deviation of the random change that it starts from."}
+        default=1e-5, metadata={"ge": 0, "help": "Standard deviation of the random change that it starts from."}
     )
     cudnn_attention: bool = field(
         default=False, metadata={"help": "Let PyTorch choose cuDNN for attention, which prepares for every new shape."}
@@ -110,14 +115,20 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             "checkpoints and evaluations in float32."
         },
     )
-    learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate, reached after the warmup."})
+    learning_rate: float = field(
+        default=7e-4, metadata={"ge": 0, "help": "Peak learning rate, reached after the warmup."}
+    )
     lr_scheduler_type: SchedulerType | str = field(
         default="inverse_sqrt", metadata={"help": "Any schedule of transformers."}
     )
-    warmup_steps: float = field(default=8000, metadata={"help": "Updates of linear warmup; below 1 a share of all."})
-    adam_beta2: float = field(default=0.98, metadata={"help": "Second beta of RAdam or Adam."})
-    max_grad_norm: float = field(default=0.0, metadata={"help": "Largest gradient norm; 0 for no clipping."})
-    logging_steps: float = field(default=50, metadata={"help": "Updates between log entries; below 1 a share of all."})
+    warmup_steps: float = field(
+        default=8000, metadata={"ge": 0, "help": "Updates of linear warmup; below 1 a share of all."}
+    )
+    adam_beta2: float = field(default=0.98, metadata={"ge": 0, "lt": 1, "help": "Second beta of RAdam or Adam."})
+    max_grad_norm: float = field(default=0.0, metadata={"ge": 0, "help": "Largest gradient norm; 0 for no clipping."})
+    logging_steps: float = field(
+        default=50, metadata={"gt": 0, "help": "Updates between log entries; below 1 a share of all."}
+    )
     # The Trainer's filter would replace a NaN in the log by the mean of earlier losses.
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide a loss that is not finite."})
     # The Trainer copies this into the saved configuration, where it must say that generation may use a cache.
@@ -148,6 +159,35 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         default=False,
         metadata={"help": "Compile the layers in training, one graph a kind of layer, whatever the depth and shapes."},
     )
+    # Fields of transformers with limits, and what they mean here.
+    num_train_epochs: float = field(
+        default=3.0, metadata={"gt": 0, "help": "Passes through the training data, where `max_steps` is not given."}
+    )
+    gradient_accumulation_steps: int = field(
+        default=1,
+        metadata={"ge": 1, "help": "Batches of an update: it has so many times `max_tokens`, on every device."},
+    )
+    weight_decay: float = field(
+        default=0.0,
+        metadata={
+            "ge": 0,
+            "help": "Decoupled from the gradient; biases, LayerNorms, ω, the weights of DLCL and α have none.",
+        },
+    )
+    adam_beta1: float = field(default=0.9, metadata={"ge": 0, "lt": 1, "help": "First beta of RAdam or Adam."})
+    adam_epsilon: float = field(default=1e-8, metadata={"ge": 0, "help": "ε of RAdam or Adam."})
+    seed: int = field(default=42, metadata={"ge": 0, "help": "Of initialisation, dropout and the order of the data."})
+    data_seed: int | None = field(
+        default=None, metadata={"ge": 0, "help": "Of the order of the data, where it shall differ from `seed`."}
+    )
+    eval_steps: float | None = field(
+        default=None, metadata={"gt": 0, "help": "Updates between two evaluations; by default `logging_steps`."}
+    )
+    save_steps: float = field(default=500, metadata={"gt": 0, "help": "Updates between two checkpoints."})
+    save_total_limit: int | None = field(
+        default=None,
+        metadata={"ge": 1, "help": "Checkpoints that are kept, the latest ones and the best; by default all."},
+    )
     if not HAS_ACTIVATION_CHECKPOINTING:
         activation_checkpointing_kwargs: dict[str, Any] | None = field(
             default=None, metadata={"help": "Settings of torch's checkpoint; `every_n_layers` spares the others."}
@@ -156,6 +196,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.deepspeed or str_to_bool(os.environ.get("ACCELERATE_USE_DEEPSPEED", "no")):
             raise ValueError(f"deepspeed: is not supported; {NO_DEEPSPEED}")
+        for known in fields(self):
+            check_limits(known, getattr(self, known.name))
         if self.master_weights:
             self.prepare_master_weights()
         is_open = self.greater_is_better is None  # type: ignore[has-type]
@@ -174,17 +216,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("compile_layers and torch_compile are both set; leave out torch_compile")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
-        for name in ("max_tokens", "profile_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give a positive number of tokens")
-        for name in ("generation_num_beams", "eval_bleu_sentences"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; give a positive number, or leave it out")
         if not math.isfinite(self.generation_length_penalty):
             raise ValueError(f"generation_length_penalty is {self.generation_length_penalty}; give a finite number")
-        for name in ("adversarial_weight", "adversarial_step", "adversarial_noise"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
         if not HAS_ACTIVATION_CHECKPOINTING and "offload" in (self.activation_checkpointing_kwargs or {}):
             raise ValueError(
                 "activation_checkpointing_kwargs has offload, which needs a newer transformers; leave it out, "
@@ -229,6 +262,22 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         """
         device: torch.device = super().device
         return torch.device("cpu") if device.type == "cpu" else device
+
+
+LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "ge": ("from {} on", operator.ge),
+    "gt": ("above {}", operator.gt),
+    "le": ("up to {}", operator.le),
+    "lt": ("below {}", operator.lt),
+}
+"""Limits that the metadata of a field may have, in words; None is within any."""
+
+
+def check_limits(known: Field, value: Any) -> None:
+    """Check the value of a dataclass's field; raises ValueError, naming it, where it is beyond a limit."""
+    for name, (words, holds) in LIMITS.items():
+        if name in known.metadata and value is not None and not holds(value, known.metadata[name]):
+            raise ValueError(f"{known.name} is {value}; give a number {words.format(known.metadata[name])}")
 
 
 def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError, model_validator
 
-from admin_nmt.runs.sections import Section, checked, one_or_several, section_of
+from admin_nmt.runs.sections import OneOrSeveral, Section, checked, section_of
 from admin_nmt.system.messages import FieldError
 
 
@@ -21,7 +21,7 @@ class Colour(Enum):
 @dataclass
 class Paint:
     name: str
-    litres: float = 1.5
+    litres: float = field(default=1.5, metadata={"ge": 0.5, "help": "as much"})
     colours: list[Colour] = field(default_factory=lambda: [Colour.RED])
     precision: str | torch.dtype | None = None
     made: bool = field(default=False, init=False)
@@ -48,6 +48,8 @@ def test_only_what_is_asked_for_is_taken():
 def test_a_section_is_written_as_it_was_given():
     paint = section_of(Paint)(colours=["blue"], name="x")
     assert (paint.given(), paint.litres) == ({"colours": ["blue"], "name": "x"}, 1.5)
+    with pytest.raises(ValidationError, match="litres"):
+        section_of(Paint)(name="x", litres=0.2)
     with pytest.raises(ValidationError, match="'red' or 'blue'"):
         section_of(Paint)(name="x", colours=["green"])
 
@@ -66,7 +68,7 @@ class Bucket(Section):
 
 
 class Shop(Section):
-    buckets: one_or_several(Bucket)
+    buckets: OneOrSeveral[Bucket]
     open: bool = True
 
     @model_validator(mode="after")

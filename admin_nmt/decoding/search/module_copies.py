@@ -25,7 +25,9 @@ def copy_modules(module: M, changed: Callable[[nn.Module], nn.Module]) -> M:
 
     def copied(original: nn.Module) -> nn.Module:
         if id(original) not in copies:
-            one: Any = object.__new__(type(original))  # `copy.copy` calls `__new__`, by which FSDP2's classes begin anew
+            one: Any = object.__new__(
+                type(original)
+            )  # `copy.copy` calls `__new__`, by which FSDP2's classes begin anew
             vars(one).update(vars(original))
             vars(one)["_modules"] = {name: child and copied(child) for name, child in original._modules.items()}
             copies[id(original)] = changed(one)
