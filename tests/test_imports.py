@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import builtins, importlib, pkgutil
 
@@ -32,6 +34,7 @@ for module in pkgutil.walk_packages(admin_nmt.__path__, "admin_nmt."):
 """
 
 
+@pytest.mark.slow  # imports everything, in a Python of its own
 def test_every_module_imports_without_posix():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

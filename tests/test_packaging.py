@@ -78,6 +78,7 @@ def test_the_source_distribution_is_the_checkout(sdist):
     assert files(sdist.parents[1] / "source") <= files(sdist)
 
 
+@pytest.mark.slow  # mypy goes over the libraries
 def test_a_typed_script_checks_against_the_wheel_of_the_source_distribution(sdist, tmp_path):
     with zipfile.ZipFile(build("build_wheel", sdist, tmp_path / "wheel")) as wheel:
         wheel.extractall(tmp_path / "site")

@@ -533,6 +533,7 @@ def test_a_bug_keeps_its_traceback(model, monkeypatch):
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
+@pytest.mark.slow  # three starts of Python; test_translate_goes_on has it in this process
 def test_killed_in_the_middle_and_resumed(model, tmp_path):
     """The real command: SIGKILL, then the same command again."""
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(60)))
