@@ -34,7 +34,7 @@ def refuse_old_release() -> None:
 
 
 def is_command_line() -> bool:
-    """Whether this process was started as `admin-nmt` or `python -m admin_nmt`, or by such a process."""
+    """Tell whether this process was started as `admin-nmt` or `python -m admin_nmt`, or by such a process."""
     script = Path(sys.argv[0])
     is_ours = script.stem == "admin-nmt" or script.parts[-2:] == ("admin_nmt", "__main__.py")
     return is_ours or ("-m", "admin_nmt") in pairwise(sys.orig_argv)

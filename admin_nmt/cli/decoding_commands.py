@@ -161,7 +161,7 @@ def synthesize(
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")
 
     from ..data.cleaning import CleaningOptions, format_counts
-    from ..decoding.pair_synthesis import write_synthetic_pairs
+    from ..decoding.synthesis import write_synthetic_pairs
     from ..hub.model_folder import local_folder
     from ..system.processes import start_processes
 

@@ -184,7 +184,7 @@ def translate(
     with loading():
         from ..decoding.file_translation import PartialFile, translate_file
         from ..decoding.translation_formats import LineTranslator, numbered
-        from ..decoding.usual_scores import Unusual, counting
+        from ..decoding.usual_scores import Unusual, add_up_unusual
         from ..decoding.worker_processes import translating
         from ..hub.model_folder import local_folder
 
@@ -211,7 +211,7 @@ def translate(
         if not target.no_warning:
             stack.callback(warn, unusual)
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
-        in_order = counting(in_order, unusual)
+        in_order = add_up_unusual(in_order, unusual)
         if writing.form == "nbest":
             in_order = numbered(in_order, file.lines if output is not None else 0)
         shown = source.text is None
@@ -255,16 +255,16 @@ def load_translator(
 
     from ..decoding.file_translation import one_line
     from ..decoding.translator import Translator
-    from ..decoding.usual_scores import noting
+    from ..decoding.usual_scores import with_unusual
 
     if threads is not None:
         torch.set_num_threads(threads)
     translator = Translator.from_pretrained(folders, device=device, options=options, **asdict(engine))
     if language is None:
-        return noting(translator, partial(writing, translator, progress=progress))
+        return with_unusual(translator, partial(writing, translator, progress=progress))
     from ..decoding.paragraphs import translate_paragraphs
 
-    return noting(
+    return with_unusual(
         translator, lambda lines: map(one_line, translate_paragraphs(translator, lines, language, progress=progress))
     )
 

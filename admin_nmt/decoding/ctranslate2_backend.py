@@ -176,7 +176,7 @@ class CTranslate2Model:
     def _hypotheses(
         self, rows: list[list[str]], limits: list[int], settings: SearchSettings, results: list[Any]
     ) -> list[list[ScoredIds]]:
-        """Of each sentence, as CTranslate2's `results` have them."""
+        """The hypotheses of each sentence, as CTranslate2's `results` have them."""
         longest = max(limits)
         check_finite(all(map(math.isfinite, chain(*(result.scores for result in results)))), self.config)
         end, found = self.pieces[settings.eos[0]], []
@@ -202,7 +202,7 @@ def thread_layout(d_model: int, device: str, threads: int) -> tuple[int, int]:
 
 
 def _ahead(searches: Iterator[Callable[[], Any]], count: int) -> Iterator[Any]:
-    """What searches give, in their order; so many have begun before the first of them is waited for."""
+    """Results of searches, in their order; so many have begun before the first of them is waited for."""
     begun: deque[Callable[[], Any]] = deque()
     for search in searches:
         begun.append(search)
@@ -330,7 +330,7 @@ def _stock_folder(folder: Path, config: PreTrainedConfig) -> Iterator[Path]:
 
 
 def _is_converted(target: Path) -> bool:
-    """Whether there is a whole conversion; a damaged one is removed, unless another process has mended it."""
+    """Tell whether there is a whole conversion; a damaged one is removed, unless another process has mended it."""
     if not target.exists() or folder_is_whole(target):
         return target.exists()
     with FileLock(f"{CACHE}.lock"):

@@ -37,7 +37,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What is looked for in a translation, and how.
+    """Options of a search for translations.
 
     Attributes:
         num_beams: beam size; 1 is greedy search. None for the model's own, as of each field that may be None.
@@ -97,7 +97,7 @@ class SearchOptions:
         return given | dict(self.generate)
 
     def settings(self) -> dict[str, Any]:
-        """What translations depend on, as JSON: the fields that are not as by default, without the size of batches."""
+        """Fields that translations depend on and that are not as by default, as JSON."""
         given = {name: value for name, value in asdict(self).items() if value != getattr(SearchOptions(), name)}
         given.pop("batch_tokens", None)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
@@ -105,7 +105,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """What computes a search, and in which precision.
+    """Library that computes a search, and its precision.
 
     Attributes:
         backend: the library.

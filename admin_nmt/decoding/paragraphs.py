@@ -51,7 +51,7 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def _is_end(sentence: str, rest: str, language: str) -> bool:
-    """Whether a sentence can end where the library ends one, which it also does in "ASP.NET" or "art. premier"."""
+    """Tell whether a sentence can end where the library ends one, which it also does in "ASP.NET" or "art. premier"."""
     stop = sentence.rstrip()
     if not stop.endswith("."):
         return stop != sentence or not sentence.isascii()

@@ -51,7 +51,7 @@ def _read(lines: Iterable[str], queue: Queue[Any]) -> None:
 
 
 def is_live(file: int | Path) -> bool:
-    """Whether a file, or what a descriptor stands for, can give lines now and others later."""
+    """Tell whether a file, or what a descriptor stands for, can give lines now and others later."""
     try:
         return not stat.S_ISREG(os.stat(file).st_mode)
     except OSError:  # who opens it says why

@@ -8,17 +8,24 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from accelerate import PartialState
+
 from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
+from ..data.dask_cluster import Cluster
 from ..data.parallel_text import PAIR, read_lines
+from ..hub.model_folder import fingerprint, local_folder
 from ..system.processes import gather_objects, rank_and_size
 from .file_translation import PartialFile, one_line, translate_file
+from .options import Engine, SearchOptions
 from .translator import Translator
-from .usual_scores import Unusual, counting
+from .usual_scores import Unusual, add_up_unusual, with_unusual
 from .worker_processes import InOrder, Load, one_after_the_other
 
 Side = Literal["source", "target"]
@@ -142,7 +149,7 @@ def _cell(text: str) -> str:
 
 
 class NoFile:
-    """What a process besides the first writes: it takes part in every chunk, from the one that the first is at."""
+    """Stands for the file in the other processes, which take part in every chunk, from the one that the first is at."""
 
     def __init__(self, lines: int) -> None:
         self.lines = lines
@@ -158,7 +165,7 @@ class NoFile:
         """Leave the filtering to the first process."""
 
 
-def here(load: Load) -> InOrder:
+def in_this_process(load: Load) -> InOrder:
     """Translates the chunks in this process."""
     return one_after_the_other(load())
 
@@ -173,7 +180,7 @@ def synthesize(
     filters: CleaningOptions,
     chunk_size: int = 2000,
     progress: bool = False,
-    translating: Callable[[Load], InOrder] = here,
+    translating: Callable[[Load], InOrder] = in_this_process,
 ) -> dict[str, int]:
     """Translate text into a TSV file of filtered pairs; killed at any moment, the same call continues.
 
@@ -181,7 +188,7 @@ def synthesize(
 
     Args:
         load: gives the function that translates a list of sentences, on every process alike; see [`translate_whole`].
-            Where it is one of [`noting`], a single warning tells of all unusual sentences.
+            Where it is one of [`with_unusual`], a single warning tells of all unusual sentences.
         text: files of one sentence a line, which are read twice.
         output: the TSV file, which appears when it is complete; finished lines wait in `OUTPUT.partial`.
         generates: the side of the pairs that holds the translations.
@@ -208,10 +215,73 @@ def synthesize(
         (finished, *_) = gather_objects(file.lines if file else 0)
         writer: Any = file or NoFile(finished)
         unusual = Unusual()
-        in_order = counting(translating(load), unusual)
+        in_order = add_up_unusual(translating(load), unusual)
         try:
             translate_file(in_order, read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
         finally:
             if first:
                 unusual.warn()
     return file.counts if file else {}
+
+
+def write_synthetic_pairs(
+    model: str | Path,
+    inputs: list[str],
+    output: str,
+    generates: Literal["source", "target"],
+    *,
+    options: SearchOptions,
+    engine: Engine,
+    filters: CleaningOptions,
+    chunk: int = 2000,
+    cluster: str | None = None,
+) -> dict[str, int]:
+    """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
+
+    Killed, the same call continues after the finished lines, on any number of processes, each of which makes it.
+
+    Args:
+        model: folder or Hub repository of the model that translates.
+        inputs: files of text, one sentence a line (.gz too).
+        output: a file whose name ends in .tsv.
+        generates: the side of the pairs that the model writes.
+        options: of the search.
+        engine: what computes it.
+        chunk: lines that are sorted, translated and saved together.
+        cluster: the Dask cluster whose workers translate, see [`Cluster`]; None to do it here.
+
+    Returns:
+        The counts of the filters, which the first process has; nothing in the others.
+
+    Raises:
+        ValueError: the backend cannot do what was asked of it.
+    """
+    processes = PartialState().num_processes
+    if processes > 1 and cluster is not None:
+        raise ValueError("--cluster: one process gives the work to all workers; start a single one")
+    if processes > 1 and engine.backend != "torch":
+        raise ValueError("--backend ctranslate2: uses all cores in one process; start a single one")
+    folder = local_folder(model)
+
+    load = partial(_load, folder, options, engine)
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if cluster is None else Cluster(cluster, [folder]) as workers:
+        return synthesize(
+            load,
+            inputs,
+            output,
+            generates=generates,
+            settings={"model": fingerprint(folder)[:16], "generates": generates}
+            | options.settings()
+            | engine.settings(),
+            filters=filters,
+            chunk_size=chunk,
+            progress=True,
+            translating=in_this_process if workers is None else workers.in_order,
+        )
+
+
+def _load(folder: Path, options: SearchOptions, engine: Engine) -> Callable[[list[str]], list[str]]:
+    """Loads the model that translates lines on the device of this process."""
+    translator = Translator.from_pretrained(folder, device=PartialState().device, options=options, **asdict(engine))
+    return with_unusual(translator, partial(translate_whole, translator))

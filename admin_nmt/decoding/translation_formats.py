@@ -1,4 +1,4 @@
-"""What is written for a line of text: its translation alone, an n-best list, or a JSON object."""
+"""Output for a line of text: its translation alone, an n-best list, or a JSON object."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def numbered(in_order: Callable[..., Parts], first: int) -> Callable[..., Parts]
 
 @dataclass(frozen=True)
 class LineTranslator:
-    """What is written for each of some lines, as one string that may hold several lines.
+    """Output for each of some lines, as one string that may hold several lines.
 
     Args:
         form: how translations are written.

@@ -34,7 +34,7 @@ from .search.ensemble import Ensemble
 from .search.forced_decoding import attention_to_source
 from .search.generation import LongPrefixError, search_ids
 from .search.search_settings import refuse_unknown
-from .usual_scores import UsualScores, log_unusual, score_per_token
+from .usual_scores import UsualScores, log_unusual
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class Translator:
     def _with_attention(
         self, results: list["Detokenised"], sources: list[list[int]], layer: int, progress: bool
     ) -> list["Detokenised"]:
-        """The same with the attention of a layer to each source, of these ids; a blank sentence's is empty."""
+        """Add the attention of a layer to each source, of these ids; a blank sentence's is empty."""
         model: Any = self.model
         pairs = [(source, ids) for rows, source in zip(results, sources, strict=True) for _, ids in rows if source]
         options: dict[str, Any] = {"max_tokens": self.options.batch_tokens, "progress": progress}
@@ -275,7 +275,7 @@ class Translator:
     def _search(
         self, sentences: list[str], options: SearchOptions, target_prefixes: Sequence[str] | None, progress: bool
     ) -> list[tuple[list[ScoredIds], list[int]]]:
-        """What the search finds for each sentence, and the sentence's ids; nothing for a blank one."""
+        """Search for each sentence; gives what was found and the sentence's ids, nothing for a blank one."""
         if isinstance(target_prefixes, str):
             raise TypeError("target_prefixes: is a single string; give a list of strings")
         if target_prefixes is not None and len(target_prefixes) != len(sentences):
@@ -301,8 +301,8 @@ class Translator:
             found[index] = rows, source
         finds_the_likeliest = not (options.sampling or options.generate.get("do_sample") or any(given.values()))
         if self.usual is not None and finds_the_likeliest:
-            usual = self.usual
-            low = [sentences[i] for i in indices if usual.is_unusual(score_per_token(found[i][0][0]))]
+            best = {index: found[index][0][0] for index in indices}
+            low = [sentences[i] for i, one in best.items() if self.usual.is_unusual(one.log_prob, len(one.ids))]
             self.report(low, len(indices))
         return found
 
@@ -317,7 +317,7 @@ class Translator:
         return ForbiddenTexts(spelt, pieces, words_go_on(self.target_tokenizer))
 
     def _detokenised(self, rows: list[ScoredIds], source: list[int]) -> "Detokenised":
-        """What was found for a sentence; of those with the same text, the best one."""
+        """Translations of a sentence; of those with the same text, the best one."""
         if not rows:
             return [(NOTHING, [])]
         texts = self.target_tokenizer.batch_decode([row.ids for row in rows], **PLAIN)
@@ -359,12 +359,12 @@ def _precision(model: PreTrainedModel | Ensemble) -> str:
 
 
 def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """Of the source and the target, which all models share."""
+    """Tokenizers of the source and the target, which all models share."""
     first, *others = [check_tokenizers(folder, read_config(folder)) for folder in folders]
     for folder, pair in zip(folders[1:], others, strict=True):
         for side, mine, other in zip(("source", "target"), first, pair, strict=True):
             if tokenizer_digest(mine) != tokenizer_digest(other):
-                raise ValueError(f"{folders[0]} and {folder} make no ensemble: their {side} vocabularies differ")
+                raise ValueError(f"{folders[0]} and {folder} cannot be combined: their {side} vocabularies differ")
     return first
 
 

@@ -1,4 +1,4 @@
-"""How sure a model usually is of its translations, and which sentences are unlike the text it was trained on.
+"""Usual scores of a model's translations, by which sentences are found that are unlike its training text.
 
 A run translates a part of its validation set and writes mean, standard deviation and a low quantile of the
 log-probability a token to `validation_scores.json`, a file that travels with the model's folder. A translation that
@@ -17,8 +17,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..system.files import write_text_whole
-from .search.beam_search import ScoredIds
-from .worker_processes import Lines, Parts
+from .worker_processes import InOrder, Lines, Parts
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class UsualScores(BaseModel):
 
     @classmethod
     def load(cls, folder: Path) -> Self | None:
-        """What a run recorded in the folder of a model; None where there is no such record."""
+        """The record of a run in the folder of a model; None where there is none."""
         try:
             return cls.model_validate_json((folder / FILE).read_bytes())
         except (OSError, ValidationError):  # a model of another origin may have any file of that name
@@ -57,14 +56,15 @@ class UsualScores(BaseModel):
         """Write the record into the folder of a model."""
         write_text_whole(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
-    def is_unusual(self, score: float) -> bool:
-        """Whether hardly any validation sentence has a translation of so low a score a token."""
+    def is_unusual(self, log_prob: float, tokens: int) -> bool:
+        """Tell whether hardly any validation sentence has a translation of so low a score a token."""
+        score = score_per_token(log_prob, tokens)
         return score < min(self.mean - DEVIATIONS * self.deviation, self.low)
 
 
-def score_per_token(best: ScoredIds) -> float:
-    """The log-probability of a translation over its tokens, end of sentence included."""
-    return best.log_prob / (len(best.ids) + 1)
+def score_per_token(log_prob: float, tokens: int) -> float:
+    """The log-probability of a translation over its tokens and the end of sentence."""
+    return log_prob / (tokens + 1)
 
 
 @dataclass
@@ -99,36 +99,36 @@ class Unusual:
             logger.warning("%s", self.message())
 
 
-class Written(list[str]):
-    """What is written for some lines, and the unusual sentences among them; a process can send it to another."""
+class TranslatedLines(list[str]):
+    """Translations of some lines, and the unusual sentences among these; a process can send it to another."""
 
     def __init__(self, lines: Iterable[str], unusual: Unusual) -> None:
         super().__init__(lines)
         self.unusual = unusual
 
     def __reduce__(self) -> tuple:
-        return Written, (list(self), self.unusual)
+        return TranslatedLines, (list(self), self.unusual)
 
 
-def noting(translator: Any, write: Callable[[Lines], Iterable[str]]) -> Callable[[Lines], Written]:
-    """What `write` gives for lines, with the unusual sentences that `translator` meets meanwhile."""
+def with_unusual(translator: Any, write: Callable[[Lines], Iterable[str]]) -> Callable[[Lines], TranslatedLines]:
+    """A function that gives what `write` does, with the unusual sentences that `translator` meets meanwhile."""
 
-    def written(lines: Lines) -> Written:
+    def translated(lines: Lines) -> TranslatedLines:
         unusual = Unusual()
         translator.report = unusual.add
-        return Written(write(lines), unusual)
+        return TranslatedLines(write(lines), unusual)
 
-    return written
+    return translated
 
 
-def counting(in_order: Callable[[Iterable[Lines]], Parts], unusual: Unusual) -> Callable[[Iterable[Lines]], Parts]:
-    """Lines with what is written for them, as `in_order` gives them, whose unusual sentences are added up."""
+def add_up_unusual(in_order: InOrder, unusual: Unusual) -> InOrder:
+    """A function that gives chunks as `in_order` does, and adds up their unusual sentences."""
 
     def parts(chunks: Iterable[Lines]) -> Parts:
-        for lines, written in in_order(chunks):
-            if isinstance(written, Written):
-                unusual.join(written.unusual)
-            yield lines, written
+        for lines, translated in in_order(chunks):
+            if isinstance(translated, TranslatedLines):
+                unusual.join(translated.unusual)
+            yield lines, translated
 
     return parts
 

@@ -127,7 +127,7 @@ class ServedModel:
         """Tell whether a translation scores far below those of the validation text."""
         if self._usual is None or not best.tokens:
             return False
-        return self._usual.is_unusual(best.log_prob / (len(best.tokens) + 1))
+        return self._usual.is_unusual(best.log_prob, len(best.tokens))
 
 
 def sentences_of(text: str, language: str | None = None) -> list[str]:

@@ -162,6 +162,11 @@ def meteor(hypotheses: Sequence[str], references: References, language: str) -> 
     return {"_".join(("meteor", *metric.modules)): float(score)}
 
 
+def reported_scores(hypotheses: Sequence[str], references: References, language: str) -> Scores:
+    """Scores of a test set, as a run and `evaluate` report them: `corpus_scores` and tokenised BLEU."""
+    return corpus_scores(hypotheses, references, language) | untested_scores(hypotheses, references, language)
+
+
 def untested_scores(
     hypotheses: Sequence[str], references: References, language: str, sources: Sequence[str] | None = None
 ) -> Scores:

@@ -16,7 +16,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..data.tokenization.byte_bpe import load_tokenizers
 from ..decoding.file_translation import one_line
-from ..decoding.usual_scores import UsualScores
+from ..decoding.usual_scores import UsualScores, score_per_token
 from ..hub.run_folder import (
     DEGENERATE,
     FINAL,
@@ -31,7 +31,7 @@ from ..hub.run_folder import (
     TestScores,
     reference_name,
 )
-from ..metrics.scores import corpus_scores, published_bleu, reference_rows, tokenized_bleu
+from ..metrics.scores import published_bleu, reference_rows, reported_scores
 from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.sharding import load_weights
@@ -154,9 +154,7 @@ def score_test_set(results: Results, model: Path, prepared: Prepared, paper: str
         files |= {reference_name(number): lines for number, lines in enumerate(columns)}
         for name, lines in files.items():
             (model.parent / name).write_text("".join(f"{one_line(line)}\n" for line in lines), encoding="utf-8")
-    values: dict[str, Any] = corpus_scores(translations, references, language)
-    values["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
-    values["tokenized_bleu"] = tokenized_bleu(translations, references, language, lowercase=False)
+    values: dict[str, Any] = reported_scores(translations, references, language)
     if paper is not None:
         values |= {"published_bleu": published_bleu(translations, references, language, paper), "paper": paper}
     scores = TestScores(**values)
@@ -189,7 +187,7 @@ def record_usual_scores(model: Path, valid: Dataset | None, folders: Iterable[Pa
     if valid is None:
         return
     found = Translator.from_pretrained(model).translations(valid["source"][:RECORDED], progress=True)
-    usual = UsualScores.of([best.log_prob / (len(best.tokens) + 1) for best, *_ in found if best.tokens])
+    usual = UsualScores.of([score_per_token(best.log_prob, len(best.tokens)) for best, *_ in found if best.tokens])
     if usual is not None and PartialState().is_main_process:
         for folder in folders:
             usual.save(folder)

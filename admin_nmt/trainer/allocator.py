@@ -1,4 +1,4 @@
-"""How the memory of a process that trains is allocated, by its device."""
+"""Settings of the allocators of a process that trains, on a CPU and on a GPU."""
 
 import ctypes
 import os

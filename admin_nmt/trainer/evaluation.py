@@ -15,7 +15,7 @@ from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
 from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
-from ..metrics.scores import check_language, corpus_scores, reference_rows, tokenized_bleu
+from ..metrics.scores import check_language, corpus_scores, reference_rows, reported_scores
 from ..model.loss import IGNORED
 
 if TYPE_CHECKING:
@@ -138,16 +138,15 @@ def evaluate_translator(
         progress: show progress bars.
 
     Returns:
-        The translations, and what `corpus_scores` gives with `tokenized_lowercase_bleu`, the number of `sentences`, and
-        `nll`, in nats per target token, over the `nll_sentences` that the model's positions have room for.
+        The translations, and `reported_scores` with the number of `sentences`, and `nll`, in nats per target token,
+        over the `nll_sentences` that the model's positions have room for.
     """
     check_language(language)
     positions = translator.model.config.max_position_embeddings
     data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
     translations = translator.translate(pairs["source"][:], progress=progress)
     references = reference_rows([pairs["target"][:], *more_references])
-    results: dict[str, Any] = corpus_scores(translations, references, language)
-    results["tokenized_lowercase_bleu"] = tokenized_bleu(translations, references, language)
+    results: dict[str, Any] = reported_scores(translations, references, language)
     results["sentences"] = len(pairs)
     results["nll"] = mean_nll(translator.model, data, max_tokens=translator.options.batch_tokens, progress=progress)
     results["nll_sentences"] = len(data)

@@ -31,7 +31,7 @@ PATIENCE = 180  # seconds that a command may take, which needs five
 IMPORTED_ONCE = [
     "admin_nmt.cli.app",
     "admin_nmt.weights.fairseq_folder",
-    "admin_nmt.decoding.pair_synthesis",
+    "admin_nmt.decoding.synthesis",
     "admin_nmt.hub.model_info",
     "admin_nmt.runs.preparation_meter",
     "admin_nmt.runs.publishing",

@@ -18,7 +18,7 @@ from admin_nmt.data import arrow_cache, dask_cluster
 from admin_nmt.data.arrow_cache import for_each, jobs_run_by, map_shards
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.dask_cluster import Cluster
-from admin_nmt.decoding.synthesis import here, synthesize
+from admin_nmt.decoding.synthesis import in_this_process, synthesize
 
 NUMBER = Features({"n": Value("int64")})
 
@@ -111,7 +111,7 @@ def test_what_was_translated_before_a_fault_is_given(cluster):
         next(parts)
 
 
-def synthetic(folder, translating=here):
+def synthetic(folder, translating=in_this_process):
     folder.mkdir()
     (folder / "mono.txt").write_text("".join(f"line {number} of the text\n" for number in range(57)))
     options = {"generates": "source", "settings": {}, "filters": CleaningOptions(drop_copies=False), "chunk_size": 5}

@@ -15,9 +15,19 @@ from admin_nmt.cli.app import app
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.decoding.options import Engine, Sampling, SearchOptions
-from admin_nmt.decoding.pair_synthesis import write_synthetic_pairs
+from admin_nmt.decoding.synthesis import write_synthetic_pairs
 from admin_nmt.decoding.translator import Translator
-from admin_nmt.decoding.usual_scores import DEVIATIONS, FEWEST, FILE, Unusual, UsualScores, Written, counting, noting
+from admin_nmt.decoding.usual_scores import (
+    DEVIATIONS,
+    FEWEST,
+    FILE,
+    TranslatedLines,
+    Unusual,
+    UsualScores,
+    add_up_unusual,
+    with_unusual,
+)
+from admin_nmt.decoding.worker_processes import one_after_the_other
 from admin_nmt.hub.repositories import is_stale
 from admin_nmt.runs.finishing import record_usual_scores
 
@@ -59,10 +69,10 @@ def test_the_record_is_mean_and_deviation():
     usual = UsualScores.of(scores)
     assert usual.model_dump() == pytest.approx({"sentences": 2 * FEWEST, "mean": -0.3, "deviation": 0.1, "low": -0.4})
     limit = -0.3 - DEVIATIONS * 0.1
-    assert not usual.is_unusual(limit + 1e-3) and usual.is_unusual(limit - 1e-3)
+    assert not usual.is_unusual(limit + 1e-3, 0) and usual.is_unusual(limit - 1e-3, 0)
     assert UsualScores.of(scores[: FEWEST - 1]) is None
     tailed = UsualScores.of([*scores, -9.0])  # one in a hundred and one is so low
-    assert not tailed.is_unusual(-8.9) and tailed.is_unusual(-9.1)
+    assert not tailed.is_unusual(-8.9, 0) and tailed.is_unusual(-9.1, 0)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +135,10 @@ def test_what_is_not_the_likeliest_translation_tells_nothing(folder, options, wa
 
 def test_what_processes_send_is_added_up(folder):
     translator, texts, total = Translator.from_pretrained(folder, num_beams=1), random_texts(3), Unusual()
-    write = noting(translator, translator.translate)
+    write = with_unusual(translator, translator.translate)
     sent = pickle.loads(pickle.dumps(write(texts[:1])))
-    assert isinstance(sent, Written) and sent.unusual == Unusual(1, 1, texts[0])
-    parts = counting(lambda chunks: ((chunk, write(chunk)) for chunk in chunks), total)([texts[:1], [""], texts[1:]])
+    assert isinstance(sent, TranslatedLines) and sent.unusual == Unusual(1, 1, texts[0])
+    parts = add_up_unusual(one_after_the_other(write), total)([texts[:1], [""], texts[1:]])
     assert [list(written) for _, written in parts] == [list(write(texts[:1])), [""], list(write(texts[1:]))]
     assert total == Unusual(3, 3, texts[0])
 

@@ -32,7 +32,7 @@ def batchwise(
     desc: str,
     unit: str,
 ) -> list[T]:
-    """What `compute` gives for every sentence, in their order, on every process; the model is in evaluation mode.
+    """Compute something for every sentence, in their order, on every process; the model is in evaluation mode.
 
     On a CPU a model narrower than `WIDE` computes a batch on each thread: its products are too small to be shared.
 
@@ -59,7 +59,7 @@ def batchwise(
 
 
 def _threads(model: Any) -> int:
-    """How many batches at a time a model should compute."""
+    """Number of batches that a model should compute at a time."""
     narrow = getattr(model.config, "d_model", WIDE) < WIDE
     return torch.get_num_threads() if narrow and model.device.type == "cpu" else 1
 

@@ -98,7 +98,7 @@ class ScoredIds:
 
 
 class Hypotheses:
-    """What the search knows about the sentences that are still in the batch.
+    """Hypotheses of the sentences that are still in the batch.
 
     Attributes:
         tokens: those of every hypothesis so far, [B, K, t]; K is 1 before the first token.
@@ -150,7 +150,7 @@ class Hypotheses:
         self.mask = torch.cat([_rows(self.mask, origin), own.expand(len(token), -1, -1)], 2)
 
     def _restricted(self, log_probs: Tensor) -> Tensor:
-        """Those that `advance` gets, with −∞ for the tokens that may not come next."""
+        """Log-probabilities with −∞ for the tokens that may not come next."""
         length, settings = self.tokens.shape[2], self.settings
         self.finite &= ~log_probs[:, 0].isnan().any()
         beams = self.scores.shape[1]
@@ -292,7 +292,7 @@ class Decoding:
         )[:, None, None]
 
     def logits(self, last: Tensor, mask: Tensor) -> Tensor:
-        """Of the tokens behind the `last` ones, [B·K, 1], which see what the `mask` [B, K, positions] lets them."""
+        """Logits of the tokens behind the `last` ones, [B·K, 1], which see what `mask` [B, K, positions] lets them."""
         states = self.decoder(
             input_ids=last,
             attention_mask=mask[:, None].to(self.states.dtype),
@@ -311,7 +311,7 @@ class Decoding:
 
 
 def output_layer(model: Any) -> Callable[[Tensor], Tensor]:
-    """What maps the decoder's states [N, d] to logits [N, V].
+    """A function that maps the decoder's states [N, d] to logits [N, V].
 
     The bias of Marian's and Pegasus' logits is mostly or wholly zero; adding all of it costs a pass over all logits.
     """

@@ -1,4 +1,4 @@
-"""What a translation must begin with and what it may not contain, for both searches."""
+"""Prefixes of translations, and texts that these may not contain, for both searches."""
 
 from collections.abc import Sequence
 from itertools import combinations

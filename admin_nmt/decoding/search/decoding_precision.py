@@ -28,7 +28,7 @@ def named_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 
 def products_dtype(d_model: int) -> torch.dtype:
-    """Of the products of a model of this width: bfloat16 where this machine's CPU has it and it pays, or float32."""
+    """The dtype of a model's products at this width: bfloat16 where this CPU has it and it pays, or float32."""
     return torch.bfloat16 if cpu_bfloat16_is_fast() and d_model >= NARROWEST else torch.float32
 
 

@@ -26,18 +26,18 @@ class Ensemble(nn.Module):
     def __init__(self, models: Sequence[PreTrainedModel]) -> None:
         super().__init__()
         if len(models) < 2:
-            raise ValueError(f"an ensemble has {len(models)} model; give at least two")
+            raise ValueError(f"an ensemble of {len(models)}: give at least two models")
         fields = ("vocab_size", "decoder_vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id")
         for model, field in ((model, field) for model in models[1:] for field in fields):
             first, other = (getattr(one.config, field, None) for one in (models[0], model))
             if first != other and None not in (first, other):
                 names = f"{models[0].name_or_path} and {model.name_or_path}"
-                raise ValueError(f"{names} make no ensemble: their {field} is {first} and {other}")
+                raise ValueError(f"{names} cannot be combined: their {field} is {first} and {other}")
         self.models = nn.ModuleList(models)
 
     @property
     def config(self) -> PreTrainedConfig:
-        """Of the model with the fewest positions."""
+        """Configuration of the model with the fewest positions."""
         return min((model.config for model in self.members), key=lambda config: config.max_position_embeddings)
 
     @property

@@ -149,7 +149,7 @@ def _by_generate(
     config: GenerationConfig,
     processors: LogitsProcessorList,
 ) -> list[list[ScoredIds]]:
-    """What `generate` finds for a batch, scored by a pass over it."""
+    """Search a batch by `generate`, and score what it finds by a pass over it."""
     eos, config = end_tokens(config), copy.copy(config)
     longest = int(limits.max()) + 1
     if model.generation_config.max_new_tokens is None:

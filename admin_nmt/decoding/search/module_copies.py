@@ -25,10 +25,8 @@ def copy_modules(module: M, changed: Callable[[nn.Module], nn.Module]) -> M:
 
     def copied(original: nn.Module) -> nn.Module:
         if id(original) not in copies:
-            one: Any = object.__new__(
-                type(original)
-            )  # `copy.copy` calls `__new__`, by which FSDP2's classes begin anew
-            vars(one).update(vars(original))
+            one: Any = object.__new__(type(original))  # FSDP2's classes have a `__new__` that begins anew
+            vars(one).update(vars(original), _compiled_call_impl=None)  # the compiled call is the original's
             vars(one)["_modules"] = {name: child and copied(child) for name, child in original._modules.items()}
             copies[id(original)] = changed(one)
         return copies[id(original)]
@@ -52,7 +50,7 @@ def with_attention(module: M, function: str) -> M:
 
 
 def is_switchable(model: PreTrainedModel) -> bool:
-    """Whether the attention of a model's decoder can be another function.
+    """Tell whether the attention of a model's decoder can be another function.
 
     It cannot where another library has put a `forward` of its own into a module, as accelerate's hooks do: that one
     runs the original modules.

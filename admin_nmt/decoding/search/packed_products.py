@@ -78,7 +78,7 @@ def with_packed_products(model: PreTrainedModel, dtype: torch.dtype) -> PreTrain
 
 @cache
 def can_pack_products(dtype: torch.dtype = torch.float32) -> bool:
-    """Whether oneDNN computes products of a dtype here; PyTorch's compiler makes the same calls of linear layers."""
+    """Tell whether oneDNN computes products of a dtype here; torch's compiler makes the same calls of linear layers."""
     if not torch.backends.mkldnn.is_available():
         return False
     try:

@@ -102,7 +102,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def _without_start(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same, with `max_length` and `min_length` as numbers of new tokens where those are not given as well."""
+    """Settings with `max_length` and `min_length` as numbers of new tokens where those are not given as well."""
     counted = {name: value for name, value in settings.items() if name not in ("max_length", "min_length")}
     for length, tokens in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
         if settings.get(length) and not counted.get(tokens):

@@ -53,11 +53,11 @@ def test_a_model_with_itself_is_the_model(models, sources):
 
 
 def test_what_cannot_be_an_ensemble_is_refused(models, tiny_model, sources):
-    with pytest.raises(ValueError, match="an ensemble has 1 model; give at least two"):
+    with pytest.raises(ValueError, match="ensemble of 1"):
         Ensemble(models[:1])
     other = tiny_model(vocab_size=VOCABULARY + 1)
     models[0].name_or_path, other.name_or_path = "runs/a", "runs/b"
-    with pytest.raises(ValueError, match="runs/a and runs/b make no ensemble: their vocab_size is 16 and 17"):
+    with pytest.raises(ValueError, match=r"runs/a and runs/b .*vocab_size"):
         Ensemble([models[0], other])
     with pytest.raises(ValueError, match="an ensemble does not work with no_repeat_ngram_size; leave that out"):
         generate_ids(Ensemble(models), sources, no_repeat_ngram_size=2)
