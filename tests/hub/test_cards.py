@@ -9,16 +9,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from finished_run import SENTENCE, SIGNATURE, toy_results
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
@@ -26,7 +23,6 @@ from toy import random_texts, toy_tokenizer
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.hub.cards import filter_rows, progress, run_card, write_export_card
-from admin_nmt.metrics.languages import language_name
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.runs import publishing
 from admin_nmt.runs.publishing import check_card, pictures, read_facts, write_card
@@ -84,48 +80,35 @@ def test_optional_fact(make_run, name):
     assert "None" not in text and "nan" not in text
 
 
-def test_fact_that_is_no_number(make_run):
-    run = make_run(lambda results: results["test"].update(bleu=float("nan")))
-    with pytest.raises(ValueError, match=r"test\.bleu"):
-        run_card(read_facts(run), run / "standard")
+@pytest.mark.parametrize(
+    ("junk", "field"),
+    [
+        ({"test": {"bleu": float("nan")}}, r"test\.bleu"),
+        ({"training": 3}, "training"),
+        ({"history": {}}, "history"),
+        ({"recipe": {"languages": "en"}}, r"recipe\.languages"),
+    ],
+)
+def test_facts_of_wrong_types_are_named(make_run, junk, field):
+    run = make_run(lambda results: results.update(junk))
+    with pytest.raises(ValueError, match=rf"results\.json: {field}"):
+        run_card(read_facts(run), run / "final")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3"])
+@pytest.mark.parametrize("content", ["{", "[]", "3", None])
 def test_damaged_results(tmp_path, content):
-    (tmp_path / "results.json").write_text(content)
-    with pytest.raises(ValueError, match=r"results\.json: is no (valid JSON|JSON object)"):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(ValueError, match=r"results\.json"):
         read_facts(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("junk", "sentence"),
-    [
-        ({"training": 3}, "training: expected a mapping, got 3; train the model anew"),
-        ({"test": {"bleu": [1]}}, r"test\.bleu: expected a number, got \[1\]"),
-        ({"history": {}}, "history: expected a list, got {}"),
-        ({"recipe": {"languages": "en"}}, "recipe.languages: expected a list, got 'en'"),
-    ],
-)
-def test_facts_of_wrong_types_are_one_sentence(make_run, junk, sentence):
-    run = make_run(lambda results: results.update(junk))
-    with pytest.raises(ValueError, match=rf"results\.json: {sentence}"):
-        run_card(read_facts(run), run / "final")
-
-
-def test_no_results(tmp_path):
-    with pytest.raises(ValueError, match=r"results\.json: is missing"):
-        run_card(read_facts(tmp_path), tmp_path / "standard")
-
-
-def test_diverged_run(make_run):
+def test_there_is_no_card_of_a_run_that_diverged_nor_of_another_folder(make_run):
     run = make_run(lambda results: results.update(diverged={"update": 12, "reason": "the loss is nan."}))
-    with pytest.raises(ValueError, match=r"no model to describe, it diverged at update 12 \(the loss is nan\)$"):
-        run_card(read_facts(run), run / "final")
-
-
-def test_other_folder(make_run):
+    with pytest.raises(ValueError, match="update 12"):
+        read_facts(run)
     run = make_run()
-    with pytest.raises(ValueError, match="a card describes standard/ or final/"):
+    with pytest.raises(ValueError, match="checkpoint-300"):
         run_card(read_facts(run), run / "checkpoint-300")
 
 
@@ -143,7 +126,7 @@ def test_check_needs_all_files(make_run, name):
     run = make_run()
     write_card(run, run / "standard")
     (run / "standard" / name).unlink()
-    with pytest.raises(ValueError, match=rf"{re.escape(name)}: is missing .* `admin-nmt model card "):
+    with pytest.raises(ValueError, match=re.escape(name)):
         check_card(run, run / "standard")
 
 
@@ -151,7 +134,7 @@ def test_check_refuses_edits_and_new_facts(make_run):
     run = make_run()
     card = write_card(run, run / "standard")
     card.write_text(card.read_text().replace("36.47", "46.47"))
-    with pytest.raises(ValueError, match=r"README\.md: differs from what .*results\.json gives: render it with"):
+    with pytest.raises(ValueError, match=r"README\.md: differs"):
         check_card(run, run / "standard")
     write_card(run, run / "standard")
     make_run(lambda results: results["test"].update(chrf=61.0))
@@ -181,13 +164,18 @@ def test_writing_needs_the_curve(make_run):
         write_card(run, run / "standard")
 
 
+PAPERS = {
+    "admin": "2008.07772", "deepnorm": "2203.00555", "post_ln": "1706.03762", "b2t": "2206.00330",
+    "ds_init": "1908.11365", "rezero": "2003.04887", "t_fixup": "layer6ai-labs/T-Fixup", "ln_scaling": "2502.05795",
+    "transparent_post_ln": "1808.07561", "transparent_pre_ln": "1808.07561",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(make_run, variant):
     run = make_run(variant=variant)
     if variant.startswith(("dlcl", "transparent")):
-        with pytest.raises(
-            ValueError, match=r"the run has no standard model \(DLCL has no fold\); make the card of .*final"
-        ):
+        with pytest.raises(ValueError, match="DLCL has no fold"):
             run_card(read_facts(run), run / "standard")
     else:
         text = run_card(read_facts(run), run / "standard")
@@ -195,28 +183,13 @@ def test_variants(make_run, variant):
         assert "trust_remote_code" not in text and "2.5e-06" in text
     text = run_card(read_facts(run), run / "final")
     assert "trust_remote_code=True" in text and f"`{variant}`" in text
-    paper = {
-        "admin": "2008.07772",
-        "deepnorm": "2203.00555",
-        "post_ln": "1706.03762",
-        "b2t": "2206.00330",
-        "ds_init": "1908.11365",
-        "rezero": "2003.04887",
-        "t_fixup": "layer6ai-labs/T-Fixup",
-        "ln_scaling": "2502.05795",
-        "transparent_post_ln": "1808.07561",
-        "transparent_pre_ln": "1808.07561",
-    }.get(variant, "1906.01787")
-    assert paper in text and re.search(r"parameters,\n.* \(\w+ et al\. \d{4}\), trained from scratch", text)
+    assert PAPERS.get(variant, "1906.01787") in text and re.search(r"\(\w+ et al\. \d{4}\), trained", text)
 
 
 def test_denseformer_is_named_beside_dlcl(make_run):
     run = make_run(variant="dlcl_pre_ln", dlcl_weights="identity")
     text = run_card(read_facts(run), run / "final")
-    assert (
-        "DLCL with pre-LN (Wang et al. 2019) that starts as DenseFormer does (Pagliardini et al. 2024), trained" in text
-    )
-    assert "arxiv.org/abs/1906.01787" in text and "arxiv.org/abs/2402.02622" in text
+    assert "(Pagliardini et al. 2024)" in text and "1906.01787" in text and "2402.02622" in text
     run = make_run(run="plain", variant="pre_ln", dlcl_weights="identity")
     assert "DenseFormer" not in run_card(read_facts(run), run / "final")
 
@@ -258,47 +231,6 @@ def test_no_licence_stated(make_run):
     assert '"USER/toy"' in text and '"A sentence in English."' in text
 
 
-class Validation(BaseHTTPRequestHandler):
-    """Answers as the Hub's validation of metadata does: 400 for a header that lacks what a model-index must have."""
-
-    def do_POST(self) -> None:
-        posted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        _, header, _ = posted["content"].split("---\n", 2)
-        try:
-            (index,) = yaml.safe_load(header)["model-index"]
-            (result,) = index["results"]
-            valid = (
-                result["task"]["type"]
-                and result["dataset"].keys() >= {"name", "type"}
-                and posted["repoType"] == "model"
-            )
-            valid = valid and all(metric["type"] and metric["value"] > 0 for metric in result["metrics"])
-        except (KeyError, ValueError):
-            valid = False
-        self.send_response(200 if valid else 400)
-        self.end_headers()
-        self.wfile.write(b"" if valid else b"model-index is not valid")
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-def test_validation_of_the_hub(make_run, monkeypatch):
-    server = HTTPServer(("127.0.0.1", 0), Validation)
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    try:
-        run = make_run()
-        card = ModelCard(run_card(read_facts(run), run / "standard"))
-        card.validate()
-        card.data.eval_results = None
-        with pytest.raises(ValueError, match="model-index is not valid"):
-            card.validate()
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_progress():
     def history(*scores: float) -> list[dict[str, float]]:
         return [{"step": 100 * number, "eval_bleu": score} for number, score in enumerate(scores, 1)]
@@ -320,10 +252,6 @@ def test_filter_rows_add_up(removed):
     rows = filter_rows(counts)
     assert rows[0] == ("read", 0, 1000)
     assert rows[-1][2] == 1000 - sum(removed)
-
-
-def test_language_name():
-    assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (BR)", "xx"]
 
 
 @pytest.fixture(scope="module")
@@ -422,14 +350,16 @@ def test_committed_cards_are_fresh(folder):
     assert all((folder / name).is_file() for name in pictures(text))
 
 
-def test_a_card_quotes_names_as_text(make_run):
+def test_a_card_quotes_what_results_and_recipes_say_as_text(make_run):
     """Of the author's fields, `note` alone is Markdown."""
 
     def change(results):
+        results["training"]["device"] = "<b>a</b> | [GPU](x)"
         results["recipe"]["card"] = {"dataset_name": "<img src=x>|`a` [b](c)"}
         results["recipe"]["output_dir"] = 'runs/my run"; rm -rf ~; "'
 
     text = run_card(read_facts(run := make_run(change)), run / "standard").split("---", 2)[2]
+    assert "&lt;b>a&lt;/b> \\| \\[GPU\\](x)" in text
     assert "&lt;img src=x>\\|\\`a\\` \\[b\\](c)" in text and "<img" not in text
     assert 'name = "USER/my-run-rm-rf' in text and "rm -rf ~" not in text
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from admin_nmt.hub.model_info import model_languages
+from admin_nmt.metrics.languages import language_name
 
 CARD = "---\nlanguage:\n- de\n- en\ntags:\n- {tag}\n---\n# A model\n"
 NONE = (None, None)
@@ -34,3 +35,7 @@ NONE = (None, None)
 def test_only_what_is_certain_is_told(tmp_path, name, content, languages):
     (tmp_path / name).write_text(content)
     assert model_languages(tmp_path) == languages
+
+
+def test_names_of_languages():
+    assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (BR)", "xx"]
