@@ -19,12 +19,12 @@ from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, w
 from ..metrics.languages import has_words
 from ..metrics.scores import check_language
 from ..system.processes import print_once, start_processes, wait_at_most
-from ..trainer.allocator import let_segments_grow
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import newest_whole_checkpoint
 from ..trainer.divergence import DivergedError
 from ..trainer.memory_prediction import fits, free_memory, predicted_peak
 from ..trainer.precision import precision
+from ..trainer.process_memory import let_segments_grow
 from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards

@@ -33,7 +33,6 @@ from ..system.files import open_to_readers
 from ..system.processes import gather_objects
 from ..weights.profiling import MODES, needs_profiling, profile_omega, write_omega
 from .adversarial import AdversarialLoss
-from .allocator import keep_freed_memory
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
@@ -64,6 +63,7 @@ from .hooks import TrainerHooks
 from .memory_prediction import RunMemory
 from .optimizers.master_weights import MasterWeights, NoMasterWeights
 from .precision import autocast_on_cpu, cpu_attention
+from .process_memory import keep_freed_memory
 from .sharding import sharding_of
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
@@ -171,7 +171,7 @@ class AdminTrainer(TrainerHooks):
         self.is_fsdp_enabled = False
 
     def loss_and_collator(self) -> tuple[Any, Seq2SeqCollator]:
-        """What computes the loss, None for the model itself, and what makes its batches.
+        """Chooses what computes the loss, None for the model itself, and what makes its batches.
 
         Raises:
             ValueError: `label_smoothing_factor` is set beside the model's own.
@@ -207,7 +207,7 @@ class AdminTrainer(TrainerHooks):
 
     @property
     def precisions(self) -> list[str]:
-        """In which the products of this run were computed so far: one, but after a resume on another machine."""
+        """Precisions of the products of this run so far: one, but after a resume on another machine."""
         return callback_of(self, PrecisionRecord).legs
 
     def early_stopping(self) -> list[EarlyStoppingCallback]:
@@ -215,7 +215,7 @@ class AdminTrainer(TrainerHooks):
         return [one for one in self.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
 
     def has_ended(self) -> bool:
-        """Also where evaluations had stopped the run: it would train until they do so again."""
+        """True also where evaluations had stopped the run: it would train until they do so again."""
         stopped = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self.early_stopping())
         return self.state.global_step >= self.state.max_steps or any(stopped)
 

@@ -256,7 +256,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes; a CPU has no number here.
+        """The device of this process; a CPU has no number here.
 
         Before transformers 5.18 torch.load is given this device on several processes, and does not know `cpu:0`.
         """

@@ -25,8 +25,8 @@ from ..data.tokenization.byte_bpe import save_tokenizers
 from ..weights.folding import omega_by_sublayer
 from .arguments import AdminTrainingArguments
 from .checkpoints import write_manifest
-from .peak_memory import peak_memory
 from .precision import precision
+from .process_memory import peak_memory
 from .sharding import gather_shards
 
 logger = logging.get_logger(__name__)
@@ -281,7 +281,7 @@ class PeakMemory(TrainerCallback, ExportableState):
         self.earlier = earlier
 
     def bytes(self) -> int:
-        """Of the GPU's tensors, or of the process on a CPU."""
+        """The peak so far: of the GPU's tensors, or of the process on a CPU."""
         return max(self.earlier, peak_memory(self.device))
 
     def state(self) -> dict:

@@ -81,7 +81,7 @@ def _checksum(path: Path, size: int, modified: int) -> str:
 
 
 def damage(checkpoint: Path) -> str | None:
-    """Why training cannot continue from a checkpoint, naming the file; None if it can.
+    """Says why training cannot continue from a checkpoint, naming the file; None if it can.
 
     One without a manifest, of an earlier version, is taken if the files are there and none was cut off.
     """
@@ -91,7 +91,7 @@ def damage(checkpoint: Path) -> str | None:
 
 
 def damaged_weights(checkpoint: Path) -> str | None:
-    """Why the weights of a checkpoint cannot be used, naming the file; None if they can. No other file is looked at."""
+    """Says why weights of a checkpoint cannot be used, naming the file; None if they can. Nothing else is read."""
     return _damaged_files(checkpoint, WEIGHTS)
 
 
@@ -111,7 +111,7 @@ def _damaged_files(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
 
 
 def _difference(checkpoint: Path, name: str, size: int, blake2b: str) -> str | None:
-    """How a file differs from its entry in the manifest."""
+    """Says how a file differs from its entry in the manifest."""
     path = checkpoint / name
     if not path.is_file():
         return f"{name} is missing"
@@ -138,7 +138,7 @@ def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
 
 
 def _missing_state(checkpoint: Path) -> str | None:
-    """What the Trainer would begin anew without a word."""
+    """Names what the Trainer would begin anew without a word."""
     for name in (OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state.pth"):
         stem, end = name.split(".")
         if not any(checkpoint.glob(f"{stem}*.{end}")):  # rng_state_0.pth of the first of several processes
@@ -325,7 +325,7 @@ def limit_without_requested(args: TrainingArguments) -> Iterator[None]:
 
 
 def _is_json(path: Path) -> bool:
-    """Whether a file holds a JSON object."""
+    """True if a file holds a JSON object."""
     try:
         return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
     except (OSError, ValueError):

@@ -45,7 +45,7 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor | None:
 
 
 def skips_by_itself(optimizer: Any, args: TrainingArguments) -> bool:
-    """Whether an optimizer can be told on the GPU not to make an update, as fused ones can.
+    """True if an optimizer can be told on the GPU not to make an update, as fused ones can.
 
     Args:
         optimizer: in accelerate's wrapper.

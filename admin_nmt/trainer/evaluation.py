@@ -1,4 +1,4 @@
-"""What an evaluation reports: likelihood of the references, BLEU and chrF of the translations."""
+"""Scores that an evaluation reports: likelihood of the references, BLEU and chrF of the translations."""
 
 import math
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
 from ..metrics.scores import check_language, corpus_scores, reference_rows, reported_scores
 from ..model.loss import IGNORED
+from ..weights.modes import evaluation_mode
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments
@@ -50,9 +51,8 @@ def encoder_variance(model: PreTrainedModel, dataset: Dataset, *, pairs: int = 1
     rows = dataset.select(range(min(pairs, len(dataset))))["input_ids"][:]
     batch = Seq2SeqCollator(model.config.pad_token_id)([{"input_ids": row} for row in rows])
     inputs = {name: x.to(model.device) for name, x in batch.items()}
-    training = model.training
-    states = model.eval().get_encoder()(**inputs).last_hidden_state[inputs["attention_mask"].bool()].double()
-    model.train(training)
+    with evaluation_mode(model):
+        states = model.get_encoder()(**inputs).last_hidden_state[inputs["attention_mask"].bool()].double()
     return float((states - states.mean(0)).square().sum() / states.square().sum())
 
 
@@ -80,7 +80,7 @@ def translation_scores(
 
 
 def first_rows(output: PredictionOutput, count: int) -> PredictionOutput:
-    """Of the predictions and labels of a dataset its `count` rows, without those that fill up the last batches."""
+    """Takes the `count` rows of a dataset from predictions and labels, without those that fill up the last batches."""
     arrays = {name: getattr(output, name) for name in ("predictions", "label_ids")}
     return output._replace(**{name: nested_truncate(x, count) for name, x in arrays.items() if x is not None})
 
@@ -92,7 +92,7 @@ def validation_scores(
     target_tokenizer: PreTrainedTokenizerBase | None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What a training run reports of a dataset: `loss` (`mean_nll`), `perplexity`, `encoder_variance`, and if wanted
+    """Scores a dataset for a training run: `loss` (`mean_nll`), `perplexity`, `encoder_variance`, and if wanted
     `translation_scores`.
 
     Args:

@@ -82,7 +82,7 @@ class Memory:
         return self.peak + self.gradients
 
     def peak_of(self, processes: int) -> int:
-        """That of each of so many processes."""
+        """The peak of each of so many processes."""
         return self.distributed_peak if processes > 1 else self.peak
 
 
@@ -168,7 +168,7 @@ def predict_memory(
 
 
 def checkpoint_as_trainer(model: AdminForConditionalGeneration, args: AdminTrainingArguments) -> None:
-    """What the Trainer does for `activation_checkpointing`."""
+    """Recomputes activations as the Trainer does for `activation_checkpointing`."""
     if args.activation_checkpointing:
         settings = dict(args.activation_checkpointing_kwargs or {})
         if settings.pop("offload", False):
@@ -199,7 +199,7 @@ def training_loss(model: AdminForConditionalGeneration, args: AdminTrainingArgum
 
 
 def optimizer_cost(args: AdminTrainingArguments, dtype: torch.dtype) -> tuple[float, float]:
-    """What the optimizer keeps, and what an update takes besides, relative to the bytes of the parameters.
+    """Memory that the optimizer keeps, and that an update takes besides, relative to the bytes of the parameters.
 
     Seen in updates of a small real tensor: RAdam takes other steps at first, and chooses them by the value of a tensor.
     """
@@ -255,7 +255,7 @@ def needs_checkpointing(
     gigabytes: float,
     attention: str | None = None,
 ) -> bool:
-    """Whether a GPU of this many GB would be too small for a run without activation checkpointing."""
+    """True if a GPU of this many GB would be too small for a run without activation checkpointing."""
     without = copy.copy(args)
     without.activation_checkpointing = False
     return not fits(predicted_peak(config, without, planned, attention), gigabytes)
@@ -311,12 +311,12 @@ def free_memory(device: torch.device) -> int:
 
 
 def fits(peak: float, gigabytes: float) -> bool:
-    """Whether a GPU of this many GB (10⁹ bytes) holds a predicted peak, with margins that are assumed, not measured."""
+    """True if a GPU of this many GB (10⁹ bytes) holds a predicted peak, with margins that are assumed, not measured."""
     return peak * FRAGMENTATION + CONTEXT_BYTES <= gigabytes * 1e9
 
 
 class RunMemory:
-    """What a run's GPUs hold, asked before it begins; the same answers on every process.
+    """Decisions that the memory of a run's GPUs takes before it begins; the same on every process.
 
     Args:
         model: to be trained.
@@ -328,14 +328,14 @@ class RunMemory:
         self.model, self.args, self.dataset = model, args, dataset
 
     def is_predicted(self) -> bool:
-        """Whether the memory of this run can be predicted, and is that of a GPU."""
+        """True if the memory of this run can be predicted, and is that of a GPU."""
         known = isinstance(self.model.config, AdminConfig) and not (
             self.args.adversarial_weight or self.args.master_weights
         )
         return known and self.args.device.type == "cuda"
 
     def needs_checkpointing(self) -> bool:
-        """What `activation_checkpointing: auto` comes to; True where nothing is predicted.
+        """Decides `activation_checkpointing: auto`; True where nothing is predicted.
 
         A recomputed layer draws the same random numbers, so a run may go on with another choice.
         """

@@ -24,7 +24,7 @@ LONGEST_PLAIN = 512  # tokens of a sentence up to which the weights of plain att
 
 
 def bfloat16_pays(d_model: int, attention: str | None) -> bool:
-    """Whether products of bfloat16 make a training on this machine's CPU faster.
+    """True if products of bfloat16 make a training on this machine's CPU faster.
 
     Args:
         d_model: width of the model.
@@ -39,7 +39,7 @@ def cpu_attention(longest: int) -> str:
 
 
 def computes_in_bfloat16(args: "AdminTrainingArguments", config: PreTrainedConfig) -> bool:
-    """Whether a training of a model computes its products in bfloat16: as `bf16` says, or as suits the machine.
+    """True if a training of a model computes its products in bfloat16: as `bf16` says, or as suits the machine.
 
     Left to choose, a CPU takes it where [`bfloat16_pays`], for parameters of float32 and what was measured with it.
     """
@@ -53,7 +53,7 @@ def computes_in_bfloat16(args: "AdminTrainingArguments", config: PreTrainedConfi
 
 
 def precision(args: "AdminTrainingArguments", config: PreTrainedConfig) -> str:
-    """In which products of matrices are computed."""
+    """Names the precision in which products of matrices are computed."""
     if args.fp16:
         return "float16"
     if args.master_weights:

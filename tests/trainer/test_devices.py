@@ -13,11 +13,11 @@ from toy import StopAfter
 from transformers import Seq2SeqTrainer
 
 from admin_nmt.system.processes import wait_at_most
-from admin_nmt.trainer import admin_trainer, allocator, arguments
-from admin_nmt.trainer.allocator import let_segments_grow
+from admin_nmt.trainer import admin_trainer, arguments, process_memory
 from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings
 from admin_nmt.trainer.callbacks import TokenMeter
 from admin_nmt.trainer.memory_prediction import needs_checkpointing
+from admin_nmt.trainer.process_memory import let_segments_grow
 
 
 def test_omega_is_measured_where_the_model_is(tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_parameters_are_counted_once(tmp_path, monkeypatch):
 def test_cudas_segments_grow_unless_the_environment_says_otherwise(monkeypatch, name):
     for variable in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(allocator.sys, "platform", "linux")
+    monkeypatch.setattr(process_memory.sys, "platform", "linux")
     monkeypatch.setenv(name, "garbage_collection_threshold:0.8")
     environment = dict(os.environ)
     let_segments_grow()

@@ -54,9 +54,8 @@ from admin_nmt.runs.results import commit, device_name
 from admin_nmt.system.files import json_text, new_folder, write_text_whole
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes
-from admin_nmt.trainer.allocator import let_segments_grow
 from admin_nmt.trainer.memory_prediction import BatchShape, predict_memory, worst_shape
-from admin_nmt.trainer.peak_memory import peak_memory
+from admin_nmt.trainer.process_memory import let_segments_grow, peak_memory
 from admin_nmt.weights.exporting import export_standard
 from training.benchmarks import step_cost
 from training.benchmarks.common import DEVICE, Timing, synchronize, versions

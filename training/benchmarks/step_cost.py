@@ -24,8 +24,7 @@ from transformers.trainer_pt_utils import LabelSmoother
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.markdown import table_text
-from admin_nmt.trainer.allocator import keep_freed_memory
-from admin_nmt.trainer.peak_memory import peak_memory
+from admin_nmt.trainer.process_memory import keep_freed_memory, peak_memory
 from training.benchmarks.common import DEVICE, Results, Section, column, options, spread, synchronize
 
 LENGTH = 16  # tokens of a sentence

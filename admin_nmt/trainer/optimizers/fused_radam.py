@@ -86,6 +86,6 @@ class FusedRAdam(torch.optim.RAdam):
 
 
 def is_fused(group: dict[str, Any], lists: list[list[Tensor]], update: float) -> bool:
-    """Whether the kernel of AdamW makes this update of a group."""
+    """True if the kernel of AdamW makes this update of a group."""
     plain = not any(isinstance(parameter, DTensor) for parameter in lists[0])
     return plain and group["decoupled_weight_decay"] and rectification(group["betas"][1], update) is not None

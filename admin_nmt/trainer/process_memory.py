@@ -1,9 +1,15 @@
-"""Settings of the allocators of a process that trains, on a CPU and on a GPU."""
+"""Memory of a process that trains: the settings of its allocators, and the most that it has used."""
 
 import ctypes
 import os
 import platform
 import sys
+from contextlib import suppress
+
+import torch
+
+with suppress(ImportError):  # Windows has none
+    import resource
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # <malloc.h>
 LARGEST_INT = 2**31 - 1
@@ -34,3 +40,12 @@ def let_segments_grow() -> None:
     """
     if sys.platform == "linux" and not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the GPU's tensors, or of the whole process on a CPU; 0 where the system does not tell (Windows)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -5,7 +5,7 @@ import platform
 import pytest
 import torch
 
-from admin_nmt.trainer.allocator import keep_freed_memory
+from admin_nmt.trainer.process_memory import keep_freed_memory
 
 
 def page_faults_of_a_large_tensor() -> int:
