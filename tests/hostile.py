@@ -205,7 +205,7 @@ HOSTILE_FOLDERS: dict[str, Callable[[Path, Path], None]] = {
 NEED_CODE = ("everything", "config", "model", "weights")  # of the other folders, what is hostile need not be read
 
 
-# What follows are small checkpoint files that would take unbounded time or memory. They name fairseq's entries, so that
+# What follows are small checkpoint files that say more than they hold. They name fairseq's entries, so that
 # nothing but the bomb is wrong with them.
 
 
@@ -217,19 +217,9 @@ def _zipped(path: Path, data: bytes, records: dict[str, bytes] | None = None, **
             archive.writestr(f"archive/data/{name}", content)
 
 
-def opcode_bomb(path: Path) -> None:
-    """Two million instructions."""
-    _zipped(path, b"\x80\x02" + b"]0" * 1_000_000 + b"}.")
-
-
 def zip_bomb(path: Path) -> None:
     """64 MB of zeros in 64 kB."""
     _zipped(path, b"\x80\x02}.", {"0": bytes(64_000_000)}, compression=zipfile.ZIP_DEFLATED)
-
-
-def zipped_opcode_bomb(path: Path) -> None:
-    """Instructions that are compressed as well."""
-    _zipped(path, b"\x80\x02" + b"]0" * 10_000_000 + b"}.", compression=zipfile.ZIP_DEFLATED)
 
 
 def overlapping_zip_bomb(path: Path) -> None:
@@ -289,54 +279,6 @@ def negative_tensor(path: Path) -> None:
     _zipped(path, _tensor(4, (2, 2), (2, 1), offset=-8), {"0": bytes(16)})
 
 
-def _doubling(levels: int, last: bytes) -> bytes:
-    """An object that holds the one before twice, over and over; each is a few bytes and all together 2^levels."""
-    parts = [b"\x80\x02)q\x00"]
-    parts += [b"0h" + bytes([n]) + b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(levels)]
-    return b"".join(parts) + last
-
-
-def hash_bomb(path: Path) -> None:
-    """A dictionary's key that takes 2^60 steps to hash."""
-    _zipped(path, _doubling(60, b"0}h\x3cNs."))
-
-
-def repr_bomb(path: Path) -> None:
-    """Settings that take 2^60 characters to show."""
-    arguments = b"0}(X\x05\x00\x00\x00model}X\x04\x00\x00\x00args}(X\x04\x00\x00\x00archh\x3cuu."
-    _zipped(path, _doubling(60, arguments))
-
-
-def nested_bomb(path: Path) -> None:
-    """A list within a list, and so on."""
-    _zipped(path, b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".")
-
-
-def collision_bomb(path: Path) -> None:
-    """A dictionary of integers that all have one hash."""
-    keys = (number * (2**61 - 1) for number in range(1, 30_000))
-    _zipped(path, b"\x80\x02}" + b"".join(pickle.dumps(key, 2)[2:-1] + b"Ns" for key in keys) + b".")
-
-
-def copying_bomb(path: Path) -> None:
-    """Thirty thousand copies of a dictionary of ten thousand entries."""
-    pairs = b"".join(b"(" + pickle.dumps(number, 2)[2:-1] + b"Nla" for number in range(10_000))
-    ordered = b"ccollections\nOrderedDict\n"
-    _zipped(path, b"\x80\x02]q\x00" + pairs + b"0]" + (ordered + b"h\x00\x85Ra") * 30_000 + b".")
-
-
-def bytes_bomb(path: Path) -> None:
-    """A function of Python that makes 100 GB of zeros, and harms nobody else."""
-    _zipped(path, b"\x80\x02cbuiltins\nbytearray\n" + pickle.dumps(10**11, 2)[2:-1] + b"\x85R.")
-
-
-def encoding_bomb(path: Path) -> None:
-    """A megabyte of text, encoded thirty thousand times."""
-    text = b"X" + (10**6).to_bytes(4, "little") + b"a" * 10**6 + b"q\x00"
-    encoded = b"c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86Ra"
-    _zipped(path, b"\x80\x02" + text + b"0]" + encoded * 30_000 + b".")
-
-
 def length_bomb(path: Path) -> None:
     """A text that claims to be as long as the address space."""
     path.write_bytes(
@@ -347,21 +289,12 @@ def length_bomb(path: Path) -> None:
 BOMBS: dict[str, Callable[[Path], None]] = {
     function.__name__: function
     for function in (
-        opcode_bomb,
         zip_bomb,
-        zipped_opcode_bomb,
         overlapping_zip_bomb,
         large_storage,
         large_tensor,
         repeated_tensor,
         negative_tensor,
-        hash_bomb,
-        repr_bomb,
-        nested_bomb,
-        collision_bomb,
-        copying_bomb,
-        bytes_bomb,
-        encoding_bomb,
         length_bomb,
     )
 }

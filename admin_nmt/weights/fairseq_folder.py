@@ -10,7 +10,7 @@ from ..data.tokenization.byte_bpe import check_tokenizer, save_tokenizers
 from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..model.configuration_admin import AdminConfig
 from ..system.files import new_folder
-from .fairseq_pickle import read_checkpoint
+from .fairseq_file import read_checkpoint
 from .fairseq_weights import EOS, PAD, ConversionError, convert_fairseq
 
 MAX_LEN_A, MAX_LEN_B = 0, 200  # fairseq-generate's: most tokens of a translation, a times those of the source plus b

@@ -10,8 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import Translator
 from admin_nmt.hub.model_folder import check_folder
+from admin_nmt.weights.fairseq_file import CheckpointFileError
 from admin_nmt.weights.fairseq_folder import convert_checkpoint
-from admin_nmt.weights.fairseq_pickle import CheckpointFileError
 from admin_nmt.weights.fairseq_weights import ConversionError
 
 CODES = "#version: 0.2\na b\nab c</w>\n"
@@ -165,6 +165,6 @@ def test_a_file_with_a_misplaced_byte_is_refused(real, tmp_path):
     path = tmp_path / "damaged.pt"
     path.write_bytes((folder / "checkpoint_last.pt").read_bytes().replace(MENDED, MASKED))
     dicts = [folder / "dict.en.txt"]
-    with pytest.raises(CheckpointFileError, match=r"damaged\.pt: is damaged or cut off"):
+    with pytest.raises(CheckpointFileError, match=r"damaged\.pt: is damaged"):
         convert_checkpoint(path, dicts=dicts, bpe_codes=folder / "bpe.codes", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
