@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from errno import ENOENT
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from ...metrics.languages import find_code, known_languages
 
@@ -52,7 +53,7 @@ class OwnFiles:
             if not _is_pattern(one) and not _is_pattern(other) and os.path.samefile(one, other):
                 raise ValueError(f"{one} is given as the source and as the target; name a file of each language")
 
-    def fields(self) -> dict[str, str | list[str]]:
+    def fields(self) -> dict[str, Any]:
         """What a recipe says of it: one name, or a list."""
         sides = {"source": list(self.source), "target": list(self.target)}
         return {side: names[0] if len(names) == 1 else names for side, names in sides.items() if names}

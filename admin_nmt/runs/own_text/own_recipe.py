@@ -17,6 +17,19 @@ from ...model.sublayers import of_both_stacks
 from ...trainer.arguments import AdminTrainingArguments
 from ...trainer.memory_prediction import fits, free_memory, largest_shapes, predict_memory, worst_shape
 from ...trainer.precision import bfloat16_pays, cpu_attention
+from ..recipe import (
+    CardSection,
+    CleaningSection,
+    CorpusSection,
+    DataSection,
+    EvaluationSection,
+    ModelSection,
+    Recipe,
+    TestSection,
+    TokenizerSection,
+    TrainingCorpusSection,
+    TrainingSection,
+)
 from ..yaml_files import set_field
 from .own_corpus import POSITIONS, OwnCorpus, cleaning_options
 from .sizes import MOST_UPDATES, Row, Shape, row_for
@@ -62,18 +75,19 @@ def this_machine() -> Machine:
 
 @dataclass
 class Plan:
-    """A recipe's values, the reasons of its fields by their names, and lines that tell the choice."""
+    """The recipe that was chosen, its fields as they are written, with those of the command line, and the reasons.
 
+    Args:
+        recipe: without what the command line says.
+        values: of all fields that are written, by section.
+        why: reasons of fields by their names, such as "training.max_steps".
+        told: lines that tell the choice.
+    """
+
+    recipe: Recipe
     values: dict[str, Any]
     why: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
-
-    def choose(self, name: str, value: Any, why: str = "") -> None:
-        """Set a field such as "training.max_steps", for a reason."""
-        set_field(self.values, name, value)
-        self.why = {known: text for known, text in self.why.items() if not f"{known}.".startswith(f"{name}.")}
-        if why:
-            self.why[name] = why
 
 
 def plan(
@@ -88,32 +102,130 @@ def plan(
         machine: where it is to be trained.
         given: fields that are not to be chosen, such as "training.max_steps", with their values.
     """
-    given = given or {}
-    made, row = Plan({"output_dir": output_dir, "languages": languages}), row_for(corpus.training)
+    given, row = given or {}, row_for(corpus.training)
     shape: Shape = getattr(row, machine.kind)
-    _choose_data(made, corpus, languages)
-    made.choose("tokenizer.vocab_size", row.vocabulary, row.vocabulary_why)
-    _choose_model(made, shape)
-    tokens, memory = _choose_batch(made, shape, row, machine, given)
-    updates = _choose_updates(made, corpus, tokens, row, machine, given)
-    _choose_training(made, shape, updates, machine, given.get("training.eval_steps", given.get("training.save_steps")))
-    measure = _choose_best(made, languages[1])
+    batch = _batch(shape, row, machine, given)
+    tokens = batch.tokens * machine.processes * _count(given, "training.gradient_accumulation_steps", batch.accumulated)
+    updates, why_updates = _updates(corpus, tokens, row, machine, given)
+    score = "BLEU" if has_words(languages[1]) else "chrF"
+    recipe = Recipe(
+        output_dir=output_dir,
+        languages=languages,
+        data=_data(corpus, languages),
+        tokenizer=TokenizerSection(vocab_size=row.vocabulary),
+        model=_model(shape),
+        training=_training(shape, batch, updates, machine, score, given),
+        evaluation=EvaluationSection(average_last=5, num_beams=5),
+        card=CardSection(example=corpus.example) if corpus.example else CardSection(),
+    )
+    values = {name: section for name, section in recipe.as_dict().items() if section}
+    made = Plan(recipe, values, _reasons(recipe, corpus, shape, row, machine, batch, why_updates))
     for name, value in given.items():
         if name != EPOCHS or _epochs_given(given) is None:  # which the updates come to; a wrong number is refused
-            made.choose(name, value, OVERRIDDEN)
+            set_field(made.values, name, value)
+            made.why = {known: why for known, why in made.why.items() if not f"{known}.".startswith(f"{name}.")}
+            made.why[name] = OVERRIDDEN
     depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, tokens, row, updates)
     made.told = [
         _told_data(corpus),
         f"vocabulary  {row.vocabulary:,} tokens for both languages: {row.vocabulary_why}",
         f"model       admin, {depth} layers of width {shape.width}: {shape.why}",
         f"training    {updates:,} updates of {tokens:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
-        f"best weights by {measure}, or the average of the last 5",
+        f"best weights by {score}, or the average of the last 5",
         f"time        {_time(shape, tokens, updates, machine)}",
-        f"memory      {memory}",
+        f"memory      {batch.told(machine)}",
     ]
     if given:
         made.told.append(f"instead     {', '.join(f'{name} {value}' for name, value in given.items())}: {OVERRIDDEN}")
     return made
+
+
+def _data(corpus: OwnCorpus, languages: list[str]) -> DataSection:
+    elsewhere: dict[str, Any] = {} if corpus.cache_dir == "runs/cache" else {"cache_dir": corpus.cache_dir}
+    columns: dict[str, Any] = {"columns": corpus.columns} if corpus.columns else {}
+    return DataSection(
+        train=TrainingCorpusSection(**corpus.files.fields(), **columns),
+        valid=CorpusSection(**corpus.held_out["valid"]),
+        test=TestSection(**corpus.held_out["test"]),
+        cleaning=CleaningSection(**cleaning_options(languages)),
+        **elsewhere,
+    )
+
+
+def _model(shape: Shape) -> ModelSection:
+    sizes: dict[str, Any] = of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads)
+    return ModelSection(
+        variant="admin",
+        omega_rule="log_n",
+        encoder_layers=shape.layers[0],
+        decoder_layers=shape.layers[1],
+        d_model=shape.width,
+        dropout=shape.dropout,
+        max_position_embeddings=POSITIONS,
+        **sizes,
+    )
+
+
+def _training(
+    shape: Shape, batch: "Batch", updates: int, machine: Machine, score: str, given: Mapping[str, Any]
+) -> TrainingSection:
+    """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
+    asked = given.get("training.eval_steps", given.get("training.save_steps"))
+    every = asked if isinstance(asked, int) and asked > 0 else max(updates // EVALUATIONS, min(50, updates))
+    some: dict[str, Any] = {"gradient_accumulation_steps": batch.accumulated} if batch.accumulated > 1 else {}
+    some |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": "auto"}
+    return TrainingSection(
+        max_tokens=batch.tokens,
+        max_steps=updates,
+        learning_rate=shape.learning_rate,
+        warmup_steps=min(shape.warmup, updates // 5),
+        lr_scheduler_type="linear",
+        logging_steps=50,
+        eval_strategy="steps",
+        eval_steps=every,
+        generation_num_beams=1,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=6,
+        load_best_model_at_end=True,
+        metric_for_best_model=f"eval_{score.lower()}",
+        early_stopping_patience=EVALUATIONS // 2,
+        **some,
+    )
+
+
+def _reasons(
+    recipe: Recipe, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, batch: "Batch", updates: str
+) -> dict[str, str]:
+    """The reasons of the fields that have one."""
+    training, language = recipe.training, recipe.languages[1]
+    words = "; words are not counted in a language without spaces"
+    words *= "max_ratio" in cleaning_options(recipe.languages)
+    score = "BLEU" if training.metric_for_best_model == "eval_bleu" else "chrF"
+    reasons = {f"data.{split}": f"{size:,} pairs of the training text" for split, size in corpus.split_off.items()}
+    reasons |= {
+        "data.cleaning": f"training text with a sentence of valid or test is left out{words}",
+        "tokenizer.vocab_size": row.vocabulary_why,
+        "model.omega_rule": "as fast as measured ω, or faster (model_cards/multi30k-default-rule)",
+        "model.encoder_layers": shape.why,
+        "model.dropout": "raise it where validation NLL rises while training NLL falls",
+        "model.max_position_embeddings": "tokens of the longest sentence that it can translate",
+        "training.max_tokens": f"tokens of a batch on one device; {batch.peak / 1e9:.2f} GB are predicted, "
+        f"{machine.free / 1e9:.0f} are free",
+        "training.gradient_accumulation_steps": f"an update is {shape.batch:,} tokens",
+        "training.max_steps": updates,
+        "training.lr_scheduler_type": "to 0 at the last update: the best use of a short run",
+        "training.activation_checkpointing": "only where the GPU would be too small without",
+        "training.eval_steps": f"{training.max_steps // int(training.eval_steps or 1)} evaluations",
+        "training.generation_num_beams": "greedy search while training; the finished model is scored with 5 beams",
+        "training.save_total_limit": "five to average, and the best",
+        "training.early_stopping_patience": f"evaluations without a better {score}",
+        "evaluation.average_last": "taken where it is better than the best checkpoint",
+        "card.example": "for the model card, which also takes license, dataset_name, note",
+    }
+    if score != "BLEU":
+        reasons["training.metric_for_best_model"] = f"BLEU needs words, and {language} has no spaces"
+    return reasons
 
 
 def _told_data(corpus: OwnCorpus) -> str:
@@ -125,49 +237,30 @@ def _told_data(corpus: OwnCorpus) -> str:
     return f"{told}; held out {' and '.join(parts)}, now in {folder}"
 
 
-def _choose_data(made: Plan, corpus: OwnCorpus, languages: list[str]) -> None:
-    made.choose("data.train", corpus.files.fields() | ({"columns": corpus.columns} if corpus.columns else {}))
-    for split in ("valid", "test"):
-        why = f"{corpus.split_off[split]:,} pairs of the training text" if split in corpus.split_off else ""
-        made.choose(f"data.{split}", corpus.held_out[split], why)
-    if corpus.cache_dir != "runs/cache":
-        made.choose("data.cache_dir", corpus.cache_dir)
-    cleaning = cleaning_options(languages)
-    why = "training text with a sentence of valid or test is left out"
-    spaces = "; words are not counted in a language without spaces" if "max_ratio" in cleaning else ""
-    made.choose("data.cleaning", cleaning, why + spaces)
-    if corpus.example:
-        made.choose("card.example", corpus.example, "for the model card, which also takes license, dataset_name, note")
+@dataclass(frozen=True)
+class Batch:
+    """Tokens of a batch on one device, batches of an update, and predicted bytes of a process."""
+
+    tokens: int
+    accumulated: int
+    peak: int
+
+    def told(self, machine: Machine) -> str:
+        """The memory that it takes."""
+        free = machine.free / 1e9
+        told = f"{self.peak / 1e9:.2f} GB predicted for a batch of {self.tokens:,} tokens, {free:.1f} GB free"
+        return told if fits(self.peak, free) else f"{told}: too little, choose a smaller model"
 
 
-def _choose_model(made: Plan, shape: Shape) -> None:
-    made.choose("model.variant", "admin")
-    made.choose("model.omega_rule", "log_n", "as fast as measured ω, or faster (model_cards/multi30k-default-rule)")
-    made.choose("model.encoder_layers", shape.layers[0], shape.why)
-    made.choose("model.decoder_layers", shape.layers[1])
-    made.choose("model.d_model", shape.width)
-    for name, size in of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads).items():
-        made.choose(f"model.{name}", size)
-    made.choose("model.dropout", shape.dropout, "raise it where validation NLL rises while training NLL falls")
-    made.choose("model.max_position_embeddings", POSITIONS, "tokens of the longest sentence that it can translate")
-
-
-def _choose_batch(made: Plan, shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]) -> tuple[int, str]:
-    """Tokens of a batch, as many as the memory holds, accumulated to those of an update; gives these and the memory."""
+def _batch(shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]) -> Batch:
+    """As many tokens as the memory holds, accumulated to those of an update."""
     wanted = min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes))
     tokens = _count(given, "training.max_tokens", wanted)
     peak = _peak(shape, row, tokens, machine, given)
     while tokens > FEWEST_TOKENS and "training.max_tokens" not in given and not fits(peak, machine.free / 1e9):
         tokens //= 2
         peak = _peak(shape, row, tokens, machine, given)
-    accumulated = max(1, shape.batch // (tokens * machine.processes))
-    why = f"tokens of a batch on one device; {peak / 1e9:.2f} GB are predicted, {machine.free / 1e9:.0f} are free"
-    made.choose("training.max_tokens", tokens, why)
-    if accumulated > 1:
-        made.choose("training.gradient_accumulation_steps", accumulated, f"an update is {shape.batch:,} tokens")
-    told = f"{peak / 1e9:.2f} GB predicted for a batch of {tokens:,} tokens, {machine.free / 1e9:.1f} GB free"
-    told = told if fits(peak, machine.free / 1e9) else f"{told}: too little, choose a smaller model"
-    return tokens * machine.processes * _count(given, "training.gradient_accumulation_steps", accumulated), told
+    return Batch(tokens, max(1, shape.batch // (tokens * machine.processes)), peak)
 
 
 def _count(given: Mapping[str, Any], name: str, otherwise: int) -> int:
@@ -202,57 +295,17 @@ def _epochs_given(given: Mapping[str, Any]) -> float | None:
     return value if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
-def _choose_updates(
-    made: Plan, corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, given: Mapping[str, Any]
-) -> int:
-    updates, epochs = given.get("training.max_steps"), _epochs_given(given)
+def _updates(corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, given: Mapping[str, Any]) -> tuple[int, str]:
+    """Updates of the run, and why so many."""
+    updates, epochs, one = given.get("training.max_steps"), _epochs_given(given), _epochs(corpus, tokens, row, 1)
     if isinstance(updates, int) and updates > 0:
-        return updates
+        return updates, OVERRIDDEN
     if epochs is not None:
-        updates = math.ceil(epochs / _epochs(corpus, tokens, row, 1))
-        made.choose("training.max_steps", updates, f"about {epochs:g} epochs, {OVERRIDDEN}")
-        return updates
-    wanted = row.epochs / _epochs(corpus, tokens, row, 1)
-    updates = max(row.fewest, min(MOST_UPDATES[machine.kind], wanted))
-    updates = math.ceil(updates / 100) * 100
+        return math.ceil(epochs / one), f"about {epochs:g} epochs, {OVERRIDDEN}"
+    wanted = row.epochs / one
+    updates = math.ceil(max(row.fewest, min(MOST_UPDATES[machine.kind], wanted)) / 100) * 100
     slow = " (more would take a CPU long)" if wanted > updates and machine.gpu is None else ""
-    made.choose(
-        "training.max_steps",
-        updates,
-        f"about {_epochs(corpus, tokens, row, updates):.0f} epochs{slow}, fewer where it stops getting better",
-    )
-    return updates
-
-
-def _choose_training(made: Plan, shape: Shape, updates: int, machine: Machine, given: Any) -> None:
-    """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
-    every = given if isinstance(given, int) and given > 0 else max(updates // EVALUATIONS, min(50, updates))
-    made.choose("training.learning_rate", shape.learning_rate)
-    made.choose("training.warmup_steps", min(shape.warmup, updates // 5))
-    made.choose("training.lr_scheduler_type", "linear", "to 0 at the last update: the best use of a short run")
-    if machine.gpu is not None:
-        made.choose("training.bf16", machine.bf16)
-        made.choose("training.activation_checkpointing", "auto", "only where the GPU would be too small without")
-    made.choose("training.logging_steps", 50)
-    made.choose("training.eval_strategy", "steps")
-    made.choose("training.eval_steps", every, f"{updates // every} evaluations")
-    made.choose(
-        "training.generation_num_beams", 1, "greedy search while training; the finished model is scored with 5 beams"
-    )
-    made.choose("training.save_strategy", "steps")
-    made.choose("training.save_steps", every)
-    made.choose("training.save_total_limit", 6, "five to average, and the best")
-    made.choose("training.load_best_model_at_end", True)
-    made.choose("evaluation.average_last", 5, "taken where it is better than the best checkpoint")
-    made.choose("evaluation.num_beams", 5)
-
-
-def _choose_best(made: Plan, language: str) -> str:
-    """What the best weights are best in; gives its name."""
-    name, why = ("BLEU", "") if has_words(language) else ("chrF", f"BLEU needs words, and {language} has no spaces")
-    made.choose("training.metric_for_best_model", f"eval_{name.lower()}", why)
-    made.choose("training.early_stopping_patience", EVALUATIONS // 2, f"evaluations without a better {name}")
-    return name
+    return updates, f"about {updates * one:.0f} epochs{slow}, fewer where it stops getting better"
 
 
 def _time(shape: Shape, tokens: int, updates: int, machine: Machine) -> str:
