@@ -3,6 +3,7 @@
 import shlex
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,36 +13,67 @@ from ..runs.own_text.own_files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, find_recipe, summary
 from .options import OnCluster, RecipeFile
 from .output import quiet, say, show_markdown
+from .parsing import expanded
 
 
+@dataclass(frozen=True)
+class OwnTextArguments:
+    """Own text instead of a recipe."""
+
+    source: Annotated[
+        list[str] | None,
+        typer.Option(help="Source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs; repeatable."),
+    ] = None
+    target: Annotated[
+        list[str] | None, typer.Option(help="Their translations, line by line, unless SOURCE holds pairs; repeatable.")
+    ] = None
+    valid_source: Annotated[
+        str | None, typer.Option(help="Validation set, likewise; default: held out of the training text.")
+    ] = None
+    valid_target: Annotated[str | None, typer.Option(help="Its translations.")] = None
+    test_source: Annotated[
+        str | None, typer.Option(help="Test set, likewise; default: held out of the training text.")
+    ] = None
+    test_target: Annotated[str | None, typer.Option(help="Its translations.")] = None
+
+    def __post_init__(self) -> None:
+        held_out = (self.valid_source, self.valid_target, "valid"), (self.test_source, self.test_target, "test")
+        for one, other, split in held_out:
+            if other is not None and one is None:
+                raise ValueError(f"--{split}-target goes with --{split}-source")
+        if not self.source and (self.target or self.valid_source or self.test_source):
+            raise ValueError("--target and held-out files go with --source; a RECIPE names its own")
+        if self.source and self.target and len(self.target) != len(self.source):
+            sizes = f"--source names {len(self.source)} files and --target {len(self.target)}"
+            raise ValueError(f"{sizes}; give pairs of files")
+
+    def files(self) -> OwnText | None:
+        """The files, checked; None where no text is given."""
+        if not self.source:
+            return None
+        held_out = {"valid": (self.valid_source, self.valid_target), "test": (self.test_source, self.test_target)}
+        given = {split: OwnFiles([one], [other] if other else []) for split, (one, other) in held_out.items() if one}
+        text = OwnText(OwnFiles(self.source, self.target or []), given)
+        text.check()
+        return text
+
+
+@expanded
 def train(
     ctx: typer.Context,
     recipe: Annotated[
         str | None,
         typer.Argument(metavar="RECIPE", help="YAML file or name of a built-in recipe.", show_default=False),
     ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Instead of RECIPE: source sentences (.gz too), or a .tsv, .jsonl or .parquet file of pairs; several "
-            "by repeating."
-        ),
-    ] = None,
-    target: Annotated[list[str] | None, typer.Option(help="Their translations, line by line.")] = None,
-    valid_source: Annotated[
-        str | None, typer.Option(help="Validation set, likewise; by default held out of the training text.")
-    ] = None,
-    valid_target: Annotated[str | None, typer.Option(help="Its translations.")] = None,
-    test_source: Annotated[str | None, typer.Option(help="Test set, likewise; by default held out.")] = None,
-    test_target: Annotated[str | None, typer.Option(help="Its translations.")] = None,
+    *,
+    text: OwnTextArguments,
     output: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the run; by default what the recipe says, or runs/ and the file's name."),
+        Path | None, typer.Option(help="Output folder; default: the recipe's, or runs/ and the name of the text.")
     ] = None,
 ) -> None:
-    """Train a recipe, or your own text, from data to stock model.
+    """Train a recipe, or your own text, from data to a standard model.
 
-    Prepares the data, trains, chooses the best weights, folds them into a stock model and scores it on the test set.
+    Prepares the data, trains, chooses the best weights, folds them into a standard model and scores it on the test set.
     Any field of the recipe may be given as --section.field VALUE. A run that was interrupted continues from its last
     checkpoint when the same command is given again.
 
@@ -55,9 +87,7 @@ def train(
     admin-nmt train --source pairs.tsv --languages en de --output runs/pairs
     accelerate launch --multi_gpu --num_processes 2 -m admin_nmt train mine.yaml
     """
-    own = own_text(
-        source or [], target or [], {"valid": (valid_source, valid_target), "test": (test_source, test_target)}
-    )
+    own = text.files()
     if (recipe is None) == (own is None):
         raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
     path = find_recipe(recipe) if recipe is not None else None
@@ -76,34 +106,15 @@ def train(
     run_recipe(load_recipe(path, overrides, recipe or str(path)))
 
 
-def own_text(
-    source: list[str], target: list[str], held_out: dict[str, tuple[str | None, str | None]]
-) -> OwnText | None:
-    """The files that the options of `train` name, checked; None where they name none."""
-    for split, (one, other) in held_out.items():
-        if other is not None and one is None:
-            raise typer.BadParameter(f"goes with --{split}-source", param_hint=f"'--{split}-target'")
-    given = {split: OwnFiles([one], [other] if other else []) for split, (one, other) in held_out.items() if one}
-    if not source:
-        if target or given:
-            raise typer.BadParameter("--target and held-out files go with --source; a RECIPE names its own")
-        return None
-    if target and len(target) != len(source):
-        raise typer.BadParameter(f"--source names {len(source)} files and --target {len(target)}; give pairs of files")
-    text = OwnText(OwnFiles(source, target), given)
-    text.check()
-    return text
-
-
 def prepare(
     ctx: typer.Context,
     recipe: RecipeFile,
-    num_proc: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+    num_proc: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one a core.")] = None,
     cluster: OnCluster = None,
 ) -> None:
     """Prepare the data of a recipe.
 
-    As training does, on all cores, so that training then starts at once. Every step prints its pairs a second and its
+    As training does, on all cores, so that training then starts at once. Every stage prints its pairs a second and its
     peak memory. Interrupted? The same command continues there.
 
     \b
@@ -136,14 +147,18 @@ def memory(
     ctx: typer.Context,
     recipes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RECIPE", help="YAML files, or names of recipes that come with the package."),
+        typer.Argument(metavar="RECIPE", help="YAML files or names of built-in recipes."),
     ] = None,
-    options: Annotated[bool, typer.Option("--options", help="Vary precision and checkpointing.")] = False,
-    prepared: Annotated[
-        bool, typer.Option("--prepared", help="Take lengths and vocabulary from the prepared data.")
+    options: Annotated[
+        bool, typer.Option("--options", help="Also predict other precisions and activation checkpointing.")
     ] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare with measurements on this CPU.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Also write the table to OUTPUT.md and OUTPUT.json.")] = None,
+    prepared: Annotated[
+        bool, typer.Option("--prepared", help="Use lengths and vocabulary of the prepared data.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare predictions with measurements on this CPU.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="Also write OUTPUT.md and OUTPUT.json.")] = None,
 ) -> None:
     """Predict the peak memory of recipes.
 
@@ -178,12 +193,10 @@ def memory(
 
 def recipe(
     name: Annotated[
-        str | None, typer.Argument(help="What to print, by its name in the list.", show_default=False)
+        str | None, typer.Argument(help="Name of a recipe, grid or launch configuration.", show_default=False)
     ] = None,
-    show_list: Annotated[
-        bool, typer.Option("--list", help="List everything that has a name, with a line each.")
-    ] = False,
-    options: Annotated[bool, typer.Option("--options", help="Every option that a recipe may set, in tables.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the names, with a line each.")] = False,
+    options: Annotated[bool, typer.Option("--options", help="Print all options of a recipe, in tables.")] = False,
 ) -> None:
     """Print a recipe that comes with the package.
 
@@ -217,17 +230,15 @@ def experiment(
     ctx: typer.Context,
     grid: Annotated[
         str,
-        typer.Argument(
-            metavar="GRID", help="YAML file, or the name of a grid that comes with the package.", show_default=False
-        ),
+        typer.Argument(metavar="GRID", help="YAML file or name of a built-in grid.", show_default=False),
     ],
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time; each gets its share of the cores.")] = 1,
-    tables: Annotated[bool, typer.Option("--tables", help="Only write the tables and plots of what is there.")] = False,
-    system: Annotated[list[str] | None, typer.Option(help="Only this system; several by repeating.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Only this seed, or one more; several by repeating.")] = None,
-    launch: Annotated[
-        str | None, typer.Option(help="What starts Python on `-m admin_nmt train`; by default this Python.")
-    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time, sharing the cores.")] = 1,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Only write tables and plots of the runs that there are.")
+    ] = False,
+    system: Annotated[list[str] | None, typer.Option(help="Run this system only; repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Run this seed only; repeatable.")] = None,
+    launch: Annotated[str | None, typer.Option(help="Launcher for each run; default: this Python.")] = None,
 ) -> None:
     """Run a grid of recipes and seeds.
 

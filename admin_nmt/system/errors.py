@@ -42,7 +42,7 @@ def refusing_code(source: str | Path) -> Iterator[None]:
             raise
         raise ForeignCodeError(
             f"{source}: needs Python code that comes with it, which admin_nmt never runs; give a model of admin_nmt or "
-            "of a stock class"
+            "of a class of transformers"
         ) from error
 
 
