@@ -130,17 +130,17 @@ class AdminConfig(PreTrainedConfig):
 
     @property
     def has_omega(self) -> bool:
-        """Whether the skip connection is scaled: ω of ADMIN, α of DeepNorm."""
+        """True where the skip connection is scaled: ω of ADMIN, α of DeepNorm."""
         return self.variant in ("admin", "deepnorm")
 
     @property
     def normalizes_before(self) -> bool:
-        """Whether LayerNorm stands before the sublayer's function."""
+        """True where LayerNorm stands before the sublayer's function."""
         return self.variant in ("pre_ln", "dlcl_pre_ln", "ln_scaling", "transparent_pre_ln")
 
     @property
     def has_history(self) -> bool:
-        """Whether each layer reads a combination of all earlier ones (DLCL)."""
+        """True where each layer reads a combination of all earlier ones (DLCL)."""
         return self.variant.startswith("dlcl_")
 
     # `@strict` calls the methods named `validate_…`, in alphabetical order, when a configuration is made.

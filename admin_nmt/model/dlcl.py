@@ -20,7 +20,7 @@ WeightedSum = Callable[[Tensor, int], Tensor]  # of y_l and, for l = `row`, all 
 
 @dataclass
 class _Pass:
-    """What the sums of one forward pass share: a buffer [L+1, *y.shape], and the row that is next to run backward."""
+    """Shared state of one forward pass: a buffer [L+1, *y.shape], and the row that is next to run backward."""
 
     rows: Tensor
     next_backward: int
@@ -73,7 +73,7 @@ class _BufferedSum(torch.autograd.Function):
 
 
 class NoHistory(nn.Module):
-    """What stacks without DLCL use: a layer reads the output of the one before."""
+    """The history of stacks without DLCL: a layer reads the output of the one before."""
 
     # `forward`, so that the hooks run by which accelerate brings offloaded weights; likewise below.
     def forward(self) -> Callable[[Tensor], Tensor]:
@@ -109,7 +109,7 @@ class LayerHistory(nn.Module):
         return ones if self.kind == "ones" else ones / ones.sum(1, keepdim=True)
 
     def summed(self) -> Tensor:
-        """Where W may differ from 0: the lower triangle, bool of shape [L+1, L+1]."""
+        """Entries of W that may differ from 0: the lower triangle, bool of shape [L+1, L+1]."""
         return torch.ones(self.layers + 1, self.layers + 1, dtype=torch.bool).tril()
 
     def current_weight(self) -> Tensor:

@@ -19,7 +19,7 @@ Block = Callable[[AdminConfig, Stack, int, str], Residual]
 
 
 class AdminLayer(nn.Module):
-    """What encoder and decoder layers share: self-attention and feed-forward sublayers in their residual blocks.
+    """Common part of encoder and decoder layers: self-attention and feed-forward sublayers in their residual blocks.
 
     Args:
         layer_idx: counted from 0.
@@ -58,7 +58,7 @@ class AdminLayer(nn.Module):
         return [Sublayer(name, block, *linears[name]) for name, block in zip(names, self.blocks(), strict=True)]
 
     def linears(self) -> dict[str, tuple[tuple[nn.Linear, ...], nn.Linear]]:
-        """Of each sublayer the matrices that read its input x, and the one that makes its output."""
+        """Name for each sublayer the matrices that read its input x, and the one that makes its output."""
         attention = self.self_attn
         return {
             "self_attn": ((attention.q_proj, attention.k_proj, attention.v_proj), attention.out_proj),

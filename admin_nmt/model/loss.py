@@ -10,7 +10,7 @@ CHUNK_ELEMENTS = 1 << 25  # logits that exist at a time, 128 MiB: fewer would to
 
 
 def shift_right(labels: Tensor, start: int, padding: int) -> Tensor:
-    """What the decoder reads to predict labels [B, T]: id `start` and all labels but the last, `padding` for none."""
+    """Make the decoder's input of labels [B, T]: id `start` and all labels but the last, `padding` for none."""
     shifted = labels.roll(1, dims=-1)
     shifted[:, 0] = start
     return shifted.masked_fill(shifted == IGNORED, padding)
@@ -56,32 +56,6 @@ def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded
     log_p = logits.log_softmax(-1)
     nll = -(log_p.gather(1, targets[:, None])[:, 0] * kept).sum()
     return (1 - epsilon) * nll - epsilon * (log_p.mean(-1) * kept).sum(), nll
-
-
-class LabelSmoothedLoss:
-    """The loss of a stock model, by `Trainer`'s interface `compute_loss_func`.
-
-    A stock model's own loss is the mean over a batch: with accumulation or on several processes, batches of few tokens
-    would weigh as much as those of many.
-
-    Args:
-        epsilon: ε of label smoothing. excluded: id of a token that is never scored, or None.
-    """
-
-    def __init__(self, epsilon: float, excluded: int | None) -> None:
-        self.epsilon = epsilon
-        self.excluded = excluded
-
-    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update.
-
-        Raises:
-            ValueError: as [`without_padding`].
-        """
-        labels = without_padding(labels, self.excluded, num_items_in_batch)
-        loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
-        outputs["nll"] = nll.detach()
-        return loss / (labels.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 class _ChunkedLoss(torch.autograd.Function):

@@ -75,7 +75,7 @@ class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
 
 @dataclass
 class ModelWithTokenizers(PushToHubMixin):
-    """What one commit holds: a model, and tokenizers by the subfolder they are saved in."""
+    """Content of one commit: a model, and tokenizers by the subfolder they are saved in."""
 
     model: PreTrainedModel
     tokenizers: dict[str, PreTrainedTokenizerBase]
@@ -153,7 +153,7 @@ class AdminPreTrainedModel(PreTrainedModel):
 
 
 class AdminStack(AdminPreTrainedModel):
-    """What encoder and decoder share: embedding, layers joined by their history, final LayerNorm of pre-LN."""
+    """Common part of encoder and decoder: embedding, layers joined by their history, final LayerNorm of pre-LN."""
 
     def __init__(self, config: AdminConfig, stack: Stack):
         super().__init__(config)

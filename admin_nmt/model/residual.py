@@ -66,7 +66,7 @@ class ScaledPostNorm(PostNorm):
         init.constant_(self.omega, self.initial_omega)
 
     def has_initial_omega(self) -> bool:
-        """Whether ω has the value of a new model, and was neither loaded nor measured nor trained since."""
+        """True where ω has the value of a new model, and was neither loaded nor measured nor trained since."""
         return self.is_new and torch.equal(self.omega, torch.full_like(self.omega, self.initial_omega))
 
     def forward(self, x: Tensor, f: Function) -> Tensor:

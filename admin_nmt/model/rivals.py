@@ -219,7 +219,7 @@ class PartialHistory(LayerHistory):
         return torch.arange(self.layers + 1)[:, None] % self.period == 0
 
     def trained_entries(self) -> Tensor:
-        """Which entries of W are weights, bool of shape [L+1, L+1]; DenseFormer has L(L+3)/2, none of them in row 0."""
+        """Entries of W that are weights, bool of shape [L+1, L+1]; DenseFormer has L(L+3)/2, none of them in row 0."""
         trained = self.summed() & self.on_period()
         trained[0] &= self.kind != "identity"
         return trained
@@ -233,15 +233,15 @@ class PartialHistory(LayerHistory):
 
 
 class PartialPreNormHistory(PartialHistory, PreNormHistory):
-    """Of pre-LN."""
+    """The partial form of [`PreNormHistory`]."""
 
 
 class PartialPostNormHistory(PartialHistory, PostNormHistory):
-    """Of post-LN."""
+    """The partial form of [`PostNormHistory`]."""
 
 
 def new_history(config: AdminConfig, stack: Stack) -> History:
-    """What joins the layers of a stack: nothing or DLCL of the papers, or a rival's."""
+    """Build the history that joins the layers of a stack: none, DLCL's, or a rival's."""
     if config.variant in TRANSPARENT and stack == "encoder":
         return TransparentAttention(config)
     layers, in_part = count_layers(config, stack), config.dlcl_dilation > 1 or config.dlcl_period > 1
@@ -306,7 +306,7 @@ def embedding_gain(config: AdminConfig, layers: int) -> float:
 
 
 def depth_scale(config: AdminConfig, stack: Stack, layer_idx: int) -> float:
-    """By what a layer's weights are smaller than Xavier's: 1/√l in layer l of DS-Init, Zhang et al. 2019.
+    """Factor of a layer's weights below Xavier's: 1/√l in layer l of DS-Init, Zhang et al. 2019.
 
     Its released code divides the variance by √l, not the standard deviation, so that it has l^{−1/4}. The released code
     of B2T scales all matrices of a layer by 1/√N, besides its connection. `released_init` chooses what the code does.

@@ -42,7 +42,7 @@ def sublayer_names(config: AdminConfig) -> list[str]:
 
 
 def omega_keys(config: AdminConfig) -> dict[str, str]:
-    """Where the state dict of a translation model holds ω of each sublayer, in the order of [`sublayer_names`]."""
+    """Keys of ω of each sublayer in the state dict of a translation model, in the order of [`sublayer_names`]."""
     if not config.has_omega:
         return {}
     keys = {}

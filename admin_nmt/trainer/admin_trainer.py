@@ -27,7 +27,7 @@ from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.byte_bpe import save_tokenizers
 from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
 from ..hub.cards import CARD, training_card
-from ..model.loss import IGNORED, LabelSmoothedLoss
+from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
@@ -65,6 +65,7 @@ from .optimizers.master_weights import MasterWeights, NoMasterWeights
 from .precision import autocast_on_cpu, cpu_attention
 from .process_memory import keep_freed_memory
 from .sharding import sharding_of
+from .stock_loss import LabelSmoothedLoss
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 

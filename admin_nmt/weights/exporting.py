@@ -56,7 +56,7 @@ class ExportError(ValueError):
 
 
 def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTrainedModel]:
-    """What a model becomes, from configuration and ω alone: `MarianMTModel`, pre-LN `PegasusForConditionalGeneration`.
+    """Choose the stock class from configuration and ω alone: `MarianMTModel`, pre-LN `PegasusForConditionalGeneration`.
 
     Args:
         omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.

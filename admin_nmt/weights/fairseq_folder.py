@@ -64,7 +64,7 @@ def convert_checkpoint(
 def _tokenizers(
     dicts: Sequence[str | Path], codes: Sequence[str | Path], moses: Mapping[str, Any] | None, lowercase: bool
 ) -> tuple[FairseqTokenizer, FairseqTokenizer]:
-    """Those of source and target, one object where nothing distinguishes them."""
+    """Tokenizers of source and target, one object where nothing distinguishes them."""
     for name, files in (("dicts", dicts), ("bpe_codes", codes)):
         if len(files) not in (1, 2):
             raise ValueError(f"{name}: {len(files)} files; give one that both sides share, or source and target")

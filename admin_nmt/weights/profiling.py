@@ -173,7 +173,7 @@ class _ReferenceProfile:
 
 
 def needs_profiling(model: Any) -> bool:
-    """Whether a model still has to take its ω from a batch.
+    """True for a model that still has to take its ω from a batch.
 
     One that `from_pretrained` has loaded keeps the ω that its weights were trained with, also where that was never
     profiled because a plain Trainer trained it. A new one has to, also where its configuration is that of a profiled
@@ -186,7 +186,7 @@ def needs_profiling(model: Any) -> bool:
 
 
 def omega_origin(config: AdminConfig) -> str:
-    """Where the ω of a model is from: `deepnorm`, `log_n`, `n`, or `profiled` or `profiled_reference` on a batch."""
+    """Name the origin of a model's ω: `deepnorm`, `log_n`, `n`, or `profiled` or `profiled_reference` on a batch."""
     if config.variant == "deepnorm":
         return "deepnorm"
     if config.omega_rule not in MODES:

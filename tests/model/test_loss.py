@@ -7,10 +7,9 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from admin_nmt.model import loss as loss_module
-from admin_nmt.model.loss import LabelSmoothedLoss, chunked_label_smoothed_nll, label_smoothed_nll
+from admin_nmt.model.loss import chunked_label_smoothed_nll, label_smoothed_nll
 
 TOKENS, VOCABULARY, WIDTH, PAD = 70, 53, 12, 52
 CASES = [(0.0, None), (0.0, PAD), (0.1, None), (0.1, PAD), (0.3, 7)]
@@ -119,22 +118,6 @@ def test_autocast_is_close():
     for ours, reference in zip(gradients(loss, hidden, weight), gradients(expected, hidden, weight), strict=True):
         assert ours.dtype == torch.float32
         assert (ours - reference).norm() < 0.02 * reference.norm()
-
-
-@pytest.mark.parametrize("num_items", [None, 20])
-def test_a_stock_models_loss_takes_padding_for_no_target(num_items):
-    _, _, targets = problem()
-    logits = torch.randn(*targets.shape, VOCABULARY, requires_grad=True)
-    compute, outputs = LabelSmoothedLoss(0.1, excluded=PAD), Seq2SeqLMOutput(logits=logits)
-    expected = compute(outputs, targets, num_items)
-    padded = targets.masked_fill(targets == -100, PAD)
-    if num_items is None:
-        loss = compute(outputs, padded)
-        torch.testing.assert_close(loss, expected, rtol=0, atol=0)
-        assert torch.equal(gradients(loss, logits)[0], gradients(expected, logits)[0])
-    else:
-        with pytest.raises(ValueError, match=rf"labels: hold <pad> \(id {PAD}\), which the Trainer counts"):
-            compute(outputs, padded, num_items)
 
 
 def test_second_backward_is_refused():
