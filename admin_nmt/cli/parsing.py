@@ -51,8 +51,11 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
         titles = {"argument": "Arguments", "option": "Options"}
-        shown: list[Any] = [(one, one.get_help_record(ctx)) for one in self.get_params(ctx)]
-        rows = ((one.rich_help_panel or titles[one.param_type_name], row) for one, row in shown if row)
+        rows = []
+        for one in self.get_params(ctx):
+            if row := one.get_help_record(ctx):
+                panel = getattr(one, "rich_help_panel", None)  # which older releases' --help lacks
+                rows.append((panel or titles[one.param_type_name], row))
         write_panels(formatter, rows)
 
 
