@@ -20,6 +20,7 @@ PUSHED = (
     "README.md", "LICENSE*", "*.png", "config.json", "generation_config.json", "export.json", "validation_scores.json",
     "*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin", *TOKENIZER,
 )  # fmt: skip
+TRAINING_ARGUMENTS = "training_args.bin"  # a pickle that every training leaves, and that names paths of the machine
 # What a loader would take for a part of the new model if an earlier one left it; of a Space, the package it brought.
 REPLACED = {
     "model": ("*.safetensors", "*.safetensors.index.json", "*.py", "target_tokenizer/*", "validation_scores.json"),
@@ -119,7 +120,7 @@ def files_to_push(folder: Path, repo_type: str) -> dict[str, Path]:
     files = {name: path for name, path in paths.items() if repo_type == "space" or is_part_of_model(name)}
     if not files:
         raise ValueError(f"{folder}: holds no file to push; give the folder of a saved model")
-    if left := [name for name in paths if name not in files]:
+    if left := [name for name in paths if name not in files and name != TRAINING_ARGUMENTS]:
         logger.warning("%s: not pushed, as they are no part of a model: %s", folder, ", ".join(left))
     inside = folder.resolve()
     blobs = inside.parents[1] / "blobs" if inside.parent.name == "snapshots" else inside  # the Hub's own cache links
