@@ -83,7 +83,7 @@ def _checksum(path: Path, size: int, modified: int) -> str:
 def damage(checkpoint: Path) -> str | None:
     """Says why training cannot continue from a checkpoint, naming the file; None if it can.
 
-    One without a manifest, of an earlier version, is taken if the files are there and none was cut off.
+    One without a manifest, which comes last, is taken if the files are there and none was cut off.
     """
     if not _is_json(checkpoint / TRAINER_STATE_NAME):
         return f"{TRAINER_STATE_NAME} is missing or cut off"

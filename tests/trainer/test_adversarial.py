@@ -156,12 +156,6 @@ def test_training_with_it_lowers_the_penalty(new_trainer):
     assert 0 < penalties[1] < penalties[0] / 2
 
 
-@pytest.mark.parametrize("name", ["adversarial_weight", "adversarial_step", "adversarial_noise"])
-def test_negative_numbers_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=rf"{name} is -1; give 0 or more"):
-        AdminTrainingArguments(str(tmp_path), **{name: -1})
-
-
 def test_stock_models_half_precision_and_sharded_models_are_refused(new_trainer, tiny_model, monkeypatch):
     trainer = new_trainer()
     with pytest.raises(ValueError, match="is for models of this package"):

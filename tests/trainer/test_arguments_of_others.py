@@ -1,17 +1,14 @@
 """What a user of `Seq2SeqTrainer` brings along and `AdminTrainer` has no use for is refused at once."""
 
+import math
+
 import pytest
 import torch
-from toy import random_ids, text_pairs, toy_tokenizer
+from toy import random_ids, text_pairs
 from transformers import GenerationConfig, Seq2SeqTrainingArguments
 
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return toy_tokenizer()
 
 
 def test_arguments_of_another_trainer(tiny_model, tmp_path):
@@ -95,3 +92,24 @@ def test_deepspeed(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ValueError, match=r"deepspeed: .*ddp\.yaml"):
         AdminTrainingArguments(str(tmp_path), use_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", "sgd"),
+        ("max_tokens", 0),
+        ("generation_num_beams", 0),
+        ("generation_length_penalty", math.nan),
+        ("adversarial_noise", -1.0),
+        ("activation_checkpointing", "on"),
+    ],
+)
+def test_a_value_that_makes_no_sense(tmp_path, name, value):
+    with pytest.raises(ValueError, match=name):
+        AdminTrainingArguments(str(tmp_path), use_cpu=True, **{name: value})
+
+
+def test_two_ways_to_compile(tmp_path):
+    with pytest.raises(ValueError, match="torch_compile"):
+        AdminTrainingArguments(str(tmp_path), use_cpu=True, compile_layers=True, torch_compile=True)

@@ -64,8 +64,3 @@ def test_a_run_compiles_its_layers_and_evaluates_without(tiny_config, tmp_path, 
     assert len(compiled) == 5
     trainer.evaluate()
     assert stances
-
-
-def test_two_ways_to_compile_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="leave out torch_compile"):
-        AdminTrainingArguments(str(tmp_path), use_cpu=True, compile_layers=True, torch_compile=True)

@@ -1,9 +1,7 @@
 """Precision and attention of a training on a CPU: chosen where nobody names them, and kept by a run that goes on."""
 
-import json
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -197,21 +195,6 @@ def test_a_run_goes_on_in_float32_on_another_processor_and_says_so(trainer, fast
     assert product_types(resumed, resume_from_checkpoint=True) == {torch.float32}
     assert resumed.precisions == ["bfloat16", "float32"]
     assert told == ["this run computed in bfloat16 up to update 2; it goes on in float32"]
-
-
-def test_a_checkpoint_without_a_record_of_precision_is_gone_on_with(trainer, fast):
-    """As earlier releases wrote them."""
-    saved = {"save_strategy": "steps", "save_steps": 2}
-    first = trainer(StopAfter(2), **saved)
-    first.train()
-    file = Path(first.args.output_dir) / "checkpoint-2" / "trainer_state.json"
-    state = json.loads(file.read_text())
-    del state["stateful_callbacks"]["PrecisionRecord"]
-    file.write_text(json.dumps(state))
-    (file.parent / "manifest.json").unlink(missing_ok=True)
-    resumed = trainer(**saved)
-    resumed.train(resume_from_checkpoint=str(file.parent))
-    assert resumed.precisions == ["bfloat16"]
 
 
 def test_memory_is_predicted_in_the_precision_of_the_training(tiny_config, arguments, fast):

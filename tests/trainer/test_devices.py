@@ -86,13 +86,11 @@ def test_checkpoints_where_the_gpu_is_too_small_without(tmp_path, tiny_config, g
     assert args.activation_checkpointing == "auto"
 
 
-def test_a_cpu_checkpoints_and_a_wrong_word_is_refused(tmp_path):
+def test_a_cpu_checkpoints(tmp_path):
     run = new_trainer(tmp_path, 0.0, 1, StopAfter(1), activation_checkpointing="auto")
     run.train()
     assert run.args.activation_checkpointing is True
     assert run.model.model.encoder.layers[0].gradient_checkpointing
-    with pytest.raises(ValueError, match="activation_checkpointing"):
-        new_trainer(tmp_path, 0.0, 1, activation_checkpointing="on")
 
 
 @pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])

@@ -1,4 +1,4 @@
-"""What TensorBoard, Weights & Biases and MLflow are given, in their own files on this machine."""
+"""Metrics that a tracker is given, by the example of TensorBoard's own files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -77,30 +77,3 @@ def test_a_model_without_omega(run):
 
 def test_nothing_is_reported_unasked(tmp_path):
     assert AdminTrainingArguments(str(tmp_path)).report_to == []
-
-
-def test_wandb_offline(run, tmp_path, monkeypatch):
-    wandb = pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    trainer = run("wandb")
-    summary = dict(wandb.run.summary)
-    wandb.finish()
-    last = [row for row in trainer.state.log_history if "loss" in row][-1]
-    assert summary["train/nll"] == pytest.approx(last["nll"])
-    assert summary["train/omega_encoder"] == pytest.approx(stack_means(trainer)["omega_encoder"])
-    assert {f"train/{name}" for name in TRAINING} | {"eval/nll"} <= summary.keys()
-    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
-
-
-def test_mlflow_in_a_local_folder(run, tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
-    trainer = run("mlflow")
-    (recorded,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    metrics = recorded.data.metrics
-    last = [row for row in trainer.state.log_history if "loss" in row][-1]
-    assert metrics["nll"] == pytest.approx(last["nll"])
-    assert metrics["omega_decoder"] == pytest.approx(stack_means(trainer)["omega_decoder"])
-    assert {*TRAINING, "eval_nll"} <= metrics.keys()
