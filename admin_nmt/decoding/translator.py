@@ -156,7 +156,10 @@ class Translator:
         options: SearchOptions | None = None,
         **changes: Any,
     ) -> Self:
-        """Loads a model trained here, or its stock export, from a folder or a Hub repository.
+        """Loads a trained model or its standard model from a folder or a Hub repository.
+
+        On a CPU its linear layers are laid out for oneDNN once: like quantized ones, they do not follow weights that
+        are changed later.
 
         Args:
             path_or_repo: the model, or several, which translate as an ensemble.
@@ -199,7 +202,7 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        """Where the model runs."""
+        """Device of the model."""
         return self.model.device
 
     def translate(

@@ -139,13 +139,6 @@ def test_text_that_changes_before_it_is_filtered_is_refused(text, tmp_path, monk
     assert len(read(tmp_path / "out.tsv")) == 10
 
 
-def test_text_that_is_lost_before_it_is_filtered_is_named(text, tmp_path, monkeypatch):
-    translated_but_not_filtered(text, tmp_path / "out.tsv", monkeypatch)
-    text[1].unlink()
-    with pytest.raises(FileNotFoundError, match=r"b\.txt"):
-        make(text, tmp_path / "out.tsv")
-
-
 def test_a_full_disk_is_named_and_loses_no_translation(text, tmp_path, monkeypatch):
     def full(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -163,12 +156,6 @@ def test_a_pipe_is_refused_before_it_is_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe: is no regular file; the text is read twice"):
         make([tmp_path / "pipe"], tmp_path / "out.tsv")
-
-
-def test_chunks_of_no_lines_are_refused(text, tmp_path):
-    with pytest.raises(ValueError, match="chunk_size is 0: give at least 1"):
-        make(text, tmp_path / "out.tsv", size=0)
-    assert not list(tmp_path.glob("out*"))
 
 
 def test_lines_that_the_model_would_cut_are_left_out(tiny_model):

@@ -131,7 +131,7 @@ class Hypotheses:
 
     @property
     def done(self) -> Tensor:
-        """Which sentences have K ended hypotheses, or went beyond their limit, [B]."""
+        """Sentences that have K ended hypotheses, or went beyond their limit, [B]."""
         return (self.ended >= self.settings.num_beams) | (self.limits < self.tokens.shape[2])
 
     def advance(self, log_probs: Tensor) -> None:

@@ -73,7 +73,7 @@ def attention_to_source(
     max_tokens: int = 4096,
     progress: bool = False,
 ) -> list[np.ndarray]:
-    """Where a decoder layer looks when it predicts each token of given translations, [target, source] of each pair.
+    """Attention of a decoder layer from each token of given translations, [target, source] of each pair.
 
     The mean of the layer's heads, and of the models of an ensemble; a row sums to 1.
 
