@@ -149,6 +149,7 @@ def test_adapters_are_merged_before_folding(model_folder):
         standard_model(with_adapter(model_folder).base_model.model)
 
 
+@pytest.mark.slow  # trains several models
 def test_a_search_tries_new_models(model_folder):
     pytest.importorskip("optuna")
     scope = run("fine-tuning with AdminTrainer", model_folder, {})
