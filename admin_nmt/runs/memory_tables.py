@@ -31,9 +31,9 @@ from ..trainer.memory_prediction import (
     predict_memory,
     worst_shape,
 )
-from .building import training_arguments
 from .preparation import Prepared, model_folder, prepare
 from .recipe import Recipe, load_recipe
+from .training_run import training_arguments
 
 NOTE = (
     "Predicted, not measured, in GB of 10⁹ bytes. A card is large enough if it holds the peak under DDP times "

@@ -1,68 +1,42 @@
-"""A whole run: train a recipe, choose its best weights, fold them into a stock model and score it on the test set."""
+"""A whole run, from top to bottom: recipe, data, model, trainer, training, finished model.
 
-import copy
-import math
-import shlex
+`run_recipe` is the order of it. The data are made by preparation.py; the model and its trainer are built here; what
+follows the training is in finishing.py.
+"""
+
 import signal
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, set_seed
+from transformers.integrations import get_reporting_integration_callbacks
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.batching import Survey
-from ..data.tokenizing import survey
+from ..data.tokenization.byte_bpe import check_tokenizer, load_tokenizers
+from ..data.tokenization.pieces import tokenizer_digest
+from ..data.tokenizing import longest_sentence
 from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import check_language
+from ..system.errors import refusing_code
 from ..system.processes import print_once, start_processes, wait_at_most
 from ..trainer.callbacks import StopRequestedError
-from ..trainer.checkpoints import newest_whole_checkpoint
+from ..trainer.checkpoints import complete_checkpoints, newest_whole_checkpoint, whole_checkpoints
 from ..trainer.divergence import DivergedError
-from ..trainer.memory_prediction import fits, free_memory, predicted_peak
-from ..trainer.precision import precision
 from ..trainer.process_memory import let_segments_grow
-from .building import build_trainer, training_arguments
 from .claim import claim_data, claim_folder
 from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards
 from .pictures.curves import plot_curve
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .results import device_name, model_facts, omega_facts, run_facts
+from .reporting import ReportOmega, ReportSettings, closing_lines, introduce, training_text
+from .results import model_facts, omega_facts, run_facts
 from .training_table import show_table
 
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
-
-
-class ReportOmega(TrainerCallback):
-    """Says which ω the run starts with, measured or not."""
-
-    def on_train_begin(self, *args: Any, model: AdminForConditionalGeneration, **kwargs: Any) -> None:
-        facts = omega_facts(model)
-        if facts is None:
-            return
-        print_once(f"      scale ω of the skip connections ({facts.origin}), by sublayer:")
-        for stack in ("encoder", "decoder"):
-            omega = [f"{mean:.2f}" for mean in getattr(facts, stack)]
-            shown = " ".join(omega if len(omega) <= 9 else [*omega[:4], "…", *omega[-4:]])
-            print_once(f"        {stack}: {shown if len(set(omega)) > 1 else f'{omega[0]} in all {len(omega)}'}")
-
-
-class ReportSettings(TrainerCallback):
-    """Says what was chosen for the GPU, or for the CPU."""
-
-    def on_train_begin(
-        self, args: AdminTrainingArguments, *_: Any, model: AdminForConditionalGeneration, **kwargs: Any
-    ) -> None:
-        checkpointing = "on" if args.activation_checkpointing else "off"
-        attention = f"attention: {model.config._attn_implementation}; " if args.device.type == "cpu" else ""
-        batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
-        batches *= args.auto_micro_batch and args.device.type == "cuda"
-        chosen = precision(args, model.config)
-        print_once(f"      precision: {chosen}; {attention}activation checkpointing: {checkpointing}{batches}")
 
 
 def run_recipe(recipe: Recipe) -> None:
@@ -119,68 +93,98 @@ def run_recipe(recipe: Recipe) -> None:
     finish(trainer, recipe, prepared)
 
 
-def training_text(data: dict[str, Any]) -> str:
-    """Where the training pairs come from, as the section `data` names it."""
-    if "builtin" in data:
-        return f"the built-in {data['builtin']}"
-    corpora = data["train"] if isinstance(data["train"], list) else [data["train"]]
-    sides = [[str(corpus[side]) for side in ("source", "target") if corpus.get(side)] for corpus in corpora]
-    return ", ".join(" and ".join(names) for names in sides)
+def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
+    """The section `training`, on the devices of this machine.
+
+    Raises:
+        ValueError: fields of it contradict each other, or what it reports to is not installed.
+    """
+    settings: dict[str, Any] = {"target_language": recipe.languages[1], "use_cpu": not torch.accelerator.is_available()}
+    settings["disable_tqdm"] = False  # which transformers takes from the level of its own messages
+    try:
+        args = AdminTrainingArguments(output_dir=recipe.output_dir, **settings | recipe.training.arguments())
+    except ValueError as error:
+        raise ValueError(f"{recipe._called}: training: {error}") from error
+    try:
+        for callback in get_reporting_integration_callbacks(args.report_to):
+            callback()
+    except RuntimeError as error:  # what is not installed, told here and not after hours of preparation
+        raise ValueError(f"{recipe._called}: training.report_to: {error}") from error
+    return args
 
 
-def introduce(trainer: AdminTrainer, folder: Path) -> None:
-    """Say what is trained and where, how long an epoch is, and how much memory a process will take."""
-    if not trainer.is_world_process_zero():
-        return
-    config, args = trainer.model.config, trainer.args
-    size = sum(p.numel() for p in trainer.model.parameters()) / 1e6
-    depth = f"{config.encoder_layers}-{config.decoder_layers}"
-    print_once(
-        f"[2/5] training on {machine(args)}: {config.variant}, {depth} layers, {size:.1f}M parameters, to {folder}"
+def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGeneration:
+    """A new model of the recipe's configuration, or the one to start from."""
+    settings, start = recipe.model.configuration(), recipe.model.from_pretrained
+    attention = recipe.model.attn_implementation
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+    if start is not None:
+        with refusing_code(start):
+            model = AdminForConditionalGeneration.from_pretrained(start, attn_implementation=attention, **settings)
+    else:
+        settings.setdefault("share_encoder_decoder_embeddings", source is target)
+        config = AdminConfig(vocab_size=len(source), decoder_vocab_size=len(target), **settings)
+        model = AdminForConditionalGeneration._from_config(config, attn_implementation=attention)
+    check_tokenizer(source, model.config)
+    check_tokenizer(target, model.config, target=True)
+    if start is not None:
+        _check_vocabulary(prepared, Path(start), "remove tokenizer.path, or start from the model of that tokenizer")
+    for checkpoint in whole_checkpoints(reversed(complete_checkpoints(recipe.output_dir)))[0]:
+        _check_vocabulary(prepared, checkpoint, "restore the training files of that run, or choose another output_dir")
+    return model
+
+
+def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
+    """The trainer of a recipe, model included, from its seed."""
+    patience = recipe.training.early_stopping_patience
+    args = training_arguments(recipe)
+    set_seed(args.seed)
+    model = build_model(recipe, prepared)
+    _check_lengths(prepared, model.config.max_position_embeddings, args.max_tokens)
+    _check_beams(recipe, args, len(prepared.target_tokenizer))
+    return AdminTrainer(
+        model,
+        args,
+        train_dataset=prepared.data["train"],
+        eval_dataset=prepared.data.get("valid"),
+        processing_class=prepared.source_tokenizer,
+        target_tokenizer=prepared.target_tokenizer,
+        callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
     )
-    epoch = survey(trainer.train_dataset, args.max_tokens, seed=args.batch_seed)
-    print_once(f"      {length_of_an_epoch(args, epoch)}")
-    print_once(f"      {predicted_memory(trainer, epoch)}")
 
 
-def machine(args: AdminTrainingArguments) -> str:
-    """The processes of a run, and what each has: a GPU, or threads."""
-    count, several = args.world_size, args.world_size > 1
-    processes = f"{count} processes" if several else "1 process"
-    if args.device.type == "cpu":
-        threads = torch.get_num_threads()
-        return f"{processes} of {threads} thread{'s' * (threads > 1)}{' each' * several}"
-    device = device_name(args.device) if args.device.type == "cuda" else str(args.device)
-    return f"{processes}{', each' * several} on {device}"
+def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
+    """Check that the data has the ids of the tokenizers, if any, that lie beside a model's weights."""
+    if (folder / "tokenizer_config.json").exists():
+        tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+        for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
+            if tokenizer_digest(own) != tokenizer_digest(other):
+                raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
 
 
-def length_of_an_epoch(args: AdminTrainingArguments, epoch: Survey) -> str:
-    """Pairs, tokens and updates of an epoch, and how many epochs the run makes at most."""
-    updates = math.ceil(math.ceil(epoch.batches / args.world_size) / args.gradient_accumulation_steps)
-    total = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * updates)
-    parts = args.world_size * args.gradient_accumulation_steps
-    tokens = f"{parts} × {args.max_tokens:,}" if parts > 1 else f"{args.max_tokens:,}"
-    return (
-        f"an epoch: {epoch.pairs:,} pairs with {epoch.target_tokens:,} target tokens, in {updates:,} updates of at "
-        f"most {tokens} tokens; {total:,} updates are {total / updates:.1f} epochs"
-    )
+def _check_lengths(prepared: Prepared, positions: int, max_tokens: int) -> None:
+    for split in ("train", "valid"):
+        if split in prepared.data:
+            longest = longest_sentence(prepared.data[split])
+            if longest > positions:
+                raise ValueError(
+                    f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
+                    f"{positions}; raise that, or lower data.max_length for training sentences"
+                )
+            if split == "train" and longest > max_tokens:
+                raise ValueError(
+                    f"data.train: a sentence has {longest} tokens, more than training.max_tokens {max_tokens}; raise "
+                    "that, or lower data.max_length"
+                )
 
 
-def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
-    """What the tensors of a process will take at most, or why that is not predicted."""
-    args, config = copy.copy(trainer.args), trainer.model.config
-    if args.adversarial_weight or args.master_weights or (args.activation_checkpointing_kwargs or {}).get("offload"):
-        return "predicted memory: none for adversarial training, master weights or offloaded activations"
-    automatic = args.activation_checkpointing == "auto"
-    if automatic:
-        args.activation_checkpointing = False
-    peak = predicted_peak(config, args, lambda tokens: epoch.shapes, config._attn_implementation)
-    free = free_memory(args.device)
-    told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
-    told += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
-    told += " and before sharding" * trainer.sharding.is_sharded
-    told += f"; {free / 1e9:.1f} GB are free"
-    return told if automatic or fits(peak, free / 1e9) else f"warning: {told}: lower training.max_tokens"
+def _check_beams(recipe: Recipe, args: AdminTrainingArguments, vocabulary: int) -> None:
+    searches = {"evaluation.num_beams": recipe.evaluation.num_beams}
+    if args.eval_strategy != "no" and args.eval_bleu:
+        searches["training.generation_num_beams"] = args.generation_num_beams or 1
+    for name, beams in searches.items():
+        if beams > vocabulary:
+            raise ValueError(f"{name} is {beams}, and the vocabulary has {vocabulary} tokens; lower it")
 
 
 def train(trainer: AdminTrainer, folder: Path) -> None:
@@ -225,10 +229,3 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
         write_results(folder, results)
     print_once(f"      results: {folder / RESULTS}")
     print_once(closing_lines(recipe, standard))
-
-
-def closing_lines(recipe: Recipe, model: Path) -> str:
-    """What the model knows, where the recipe's author says it, and the command that translates a sentence."""
-    known = f"      {' '.join(recipe.card.note.split())}\n" if recipe.card.note else ""
-    example = shlex.quote(recipe.card.example or "...")
-    return f"{known}translate: admin-nmt translate {shlex.quote(str(model))} --text {example}"

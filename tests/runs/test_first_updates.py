@@ -13,9 +13,9 @@ from toy import write_recipe
 
 from admin_nmt import AdminConfig
 from admin_nmt.experiments.grids import load_grid
-from admin_nmt.runs.building import build_trainer
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
+from admin_nmt.runs.training_run import build_trainer
 
 pytestmark = pytest.mark.slow
 TRAINING = Path(__file__).parents[2] / "training"

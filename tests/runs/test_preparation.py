@@ -14,9 +14,9 @@ from admin_nmt.cli.app import app
 from admin_nmt.data import tokenizing
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 from admin_nmt.runs import preparation
-from admin_nmt.runs.building import build_model, build_trainer
 from admin_nmt.runs.preparation import check_start, prepare
 from admin_nmt.runs.recipe import load_recipe
+from admin_nmt.runs.training_run import build_model, build_trainer
 
 
 @pytest.fixture

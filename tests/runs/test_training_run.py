@@ -25,7 +25,7 @@ from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.runs.training_run import closing_lines, training_text
+from admin_nmt.runs.reporting import closing_lines, training_text
 from admin_nmt.trainer.checkpoints import complete_checkpoints
 from admin_nmt.weights.averaging import average_checkpoints
 

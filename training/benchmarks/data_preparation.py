@@ -21,10 +21,10 @@ import yaml
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.tokenizing import pair_lengths
-from admin_nmt.runs.building import build_trainer
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.preparation_meter import Meter
 from admin_nmt.runs.recipe import load_recipe
+from admin_nmt.runs.training_run import build_trainer
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes
 from training.benchmarks.common import LANGUAGES, Results, Section, alone, corpus, lines, options, text_folder

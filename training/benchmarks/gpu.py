@@ -46,11 +46,11 @@ from admin_nmt.experiments.grid_runner import last_line, run_all, wanted_runs
 from admin_nmt.experiments.grids import Grid, load_grid
 from admin_nmt.experiments.tables import flat, outcome, write_tables
 from admin_nmt.metrics.unigram import write_unigram
-from admin_nmt.runs.building import build_model, build_trainer, training_arguments
 from admin_nmt.runs.memory_tables import model_config
 from admin_nmt.runs.preparation import Prepared, prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.runs.results import commit, device_name
+from admin_nmt.runs.training_run import build_model, build_trainer, training_arguments
 from admin_nmt.system.files import json_text, new_folder, write_text_whole
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes

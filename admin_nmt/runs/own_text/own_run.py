@@ -8,9 +8,9 @@ from accelerate import PartialState
 
 from ...system.files import write_text_whole
 from ...system.processes import print_once, start_processes
-from ..building import training_arguments
 from ..recipe import Recipe
 from ..sections import checked
+from ..training_run import training_arguments
 from ..yaml_files import load_yaml, parse_overrides, set_field
 from .own_corpus import OwnCorpus, cleaning_options, columns_and_languages, read_own_corpus
 from .own_files import OwnText, guess_languages, run_name
