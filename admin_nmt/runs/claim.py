@@ -94,7 +94,7 @@ def with_its_rule(recipe: Mapping[str, Any], configuration: Mapping[str, Any]) -
 
 
 def is_fixed_on_resume(field: str) -> bool:
-    """Whether a field such as `model.d_model` must not change when a run resumes."""
+    """Tell whether a field such as `model.d_model` must not change when a run resumes."""
     section, _, name = field.partition(".")
     return name in FIXED_ON_RESUME if section == "training" else section in ("data", "tokenizer", "model")
 

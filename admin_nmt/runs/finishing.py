@@ -1,4 +1,4 @@
-"""What follows training: averaging checkpoints, folding, scoring the test set."""
+"""The end of a run, after training: averaging checkpoints, folding, scoring the test set."""
 
 import json
 import shutil
@@ -106,7 +106,7 @@ def selection_score(scores: dict[str, float], args: TrainingArguments) -> float:
 
 
 def export(folder: Path, target: Path) -> Export:
-    """Write the stock model of a trained one; gives its class and error, or says why there is none."""
+    """Write the standard model of a trained one; gives its class and error, or says why there is none."""
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
     model = AdminForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     source_tokenizer, target_tokenizer = load_tokenizers(folder)
@@ -115,7 +115,7 @@ def export(folder: Path, target: Path) -> Export:
         print_once(f"      {target}")
         return Export.model_validate({"class": type(stock).__name__} | json.loads((target / "export.json").read_text()))
     except (ExportError, FoldingError) as error:
-        print_once(f"      no stock model: {error}")
+        print_once(f"      no standard model: {error}")
         return Export(refused=str(error))
 
 

@@ -147,7 +147,7 @@ def verify(cases: list[Case]) -> Iterator[dict[str, Any]]:
 def find_tokenizers(
     recipe: Recipe, prepared: Prepared | None
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase] | None:
-    """Those of the prepared data or of `tokenizer.path`, source and target; None where they are yet to be made."""
+    """Tokenizers of the prepared data or of `tokenizer.path`, source and target; None where they are yet to be made."""
     if prepared is not None:
         return prepared.source_tokenizer, prepared.target_tokenizer
     path = recipe.tokenizer.path

@@ -97,7 +97,7 @@ def option_page() -> str:
 
 
 def meanings(source: Any) -> dict[str, str]:
-    """What a docstring says of each argument or attribute, by name, in one line."""
+    """Meanings that a docstring gives of each argument or attribute, by name, in one line."""
     lines = iter((getdoc(source) or "").splitlines())
     found: dict[str, list[str]] = {}
     for line in lines:
@@ -174,7 +174,7 @@ def _value(default: Any) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """What may be given, in words, from a field's JSON schema."""
+    """Values that may be given, in words, from a field's JSON schema."""
     if "anyOf" in schema:
         kinds = [one for one in schema["anyOf"] if one.get("type") != "null"]
         if any(one.get("type") == "number" for one in kinds):

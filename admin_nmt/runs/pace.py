@@ -1,4 +1,4 @@
-"""How long the rest of a training run takes, from the updates and evaluations it has made."""
+"""Time that the rest of a training run takes, from the updates and evaluations it has made."""
 
 import math
 import time
@@ -44,9 +44,9 @@ class Pace:
         return None if self.update is None else updates * self.update + evaluations * (self.evaluation or 0.0)
 
 
-def evaluations_left(step: int, last: int, every: int, delay: float = 0) -> int:
-    """Evaluations of a run behind update `step`: after each `every` updates, not before `delay`, and after the last."""
-    first = max(step + 1, math.ceil(delay))
+def evaluations_left(update: int, last: int, every: int, delay: float = 0) -> int:
+    """Evaluations of a run behind an update: after each `every` updates, not before `delay`, and after the last."""
+    first = max(update + 1, math.ceil(delay))
     regular = last // every - (first - 1) // every if first <= last else 0
     return regular + (last % every != 0 and first <= last)
 

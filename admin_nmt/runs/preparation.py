@@ -75,7 +75,7 @@ FREE = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing",
 
 
 def check_start(recipe: Recipe) -> None:
-    """Whether the recipe and the model to start from, if there is one, agree on what that model is.
+    """Check that the recipe and the model to start from, if there is one, agree on what that model is.
 
     Raises:
         ValueError: naming the field.
@@ -180,7 +180,7 @@ def _more_references(spec: dict[str, Any], evaluation: DatasetDict) -> list[list
 
 
 def _with_more_references(evaluation: DatasetDict, more_references: list[list[str]]) -> DatasetDict:
-    """What training must not see: also each source of the test set with its further references."""
+    """Pairs that training must not see: also each source of the test set with its further references."""
     pairs = {
         f"test {number}": Dataset.from_dict({"source": evaluation["test"]["source"][:], "target": lines})
         for number, lines in enumerate(more_references, 1)
@@ -189,7 +189,7 @@ def _with_more_references(evaluation: DatasetDict, more_references: list[list[st
 
 
 def _cleaned(counts: Mapping[str, int]) -> str:
-    """What the cleaning kept, and what it took away, if anything."""
+    """Pairs that the cleaning kept, and those that it took away, if anything."""
     removed = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
     kept = f"      cleaning kept {counts['kept']:,} of {counts['total']:,} pairs"
     return f"{kept}\n      removed: {', '.join(removed)}" if removed else kept
@@ -207,7 +207,7 @@ def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTo
 
 
 def _unknown(data: Mapping[str, Dataset], source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:
-    """How many tokens of each side the vocabulary lacks; nothing where it lacks none, as a byte-level BPE does."""
+    """Share of tokens of each side that the vocabulary lacks; nothing where it lacks none, as a byte-level BPE does."""
     shares = []
     for split, pairs in data.items():
         for side, column, tokenizer in (("source", "input_ids", source), ("target", "labels", target)):
@@ -254,7 +254,7 @@ class ByteVocabulary:
         self.recipe, self.options = recipe, dict(options)
 
     def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
-        """What `clean_corpora` has to know of the vocabulary."""
+        """Facts that `clean_corpora` needs of the vocabulary."""
         return {}
 
     def of_cleaned(self, source: Any, target: Any) -> tuple[Any, Any]:
@@ -262,12 +262,12 @@ class ByteVocabulary:
         return source, target
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
-        """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
+        """Tokenizers of `path` or of the model to start from, or new ones, kept by what they were trained on."""
         return _tokenizers(self.recipe, training, self.options)
 
 
 def _tokenizers(recipe: Recipe, training: list[Corpus], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Those of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
+    """Tokenizers of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
     start = recipe.model.from_pretrained
     existing = recipe.tokenizer.path or start
     tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
@@ -364,11 +364,11 @@ class SubwordVocabulary:
         return [codes[0], codes[-1]]
 
     def _words(self, training: Sequence[Corpus], sides: Sequence[str]) -> Counter[str]:
-        """How often each token stands in these sides of all corpora."""
+        """Count of each token in these sides of all corpora."""
         return _summed(count_words(corpus.pairs, sides, **self.options) for corpus in training)
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
-        """Those of raw text, kept by what they were made of; both the same where the vocabulary is joint."""
+        """Tokenizers of raw text, kept by what they were made of; both the same where the vocabulary is joint."""
         if not self.codes:
             self.learn(training)
         tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})

@@ -55,7 +55,7 @@ class Meter:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of the children that have ended."""
+    """Seconds of this process and of the children that have ended."""
     return sum(os.times()[:4])
 
 

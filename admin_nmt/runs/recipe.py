@@ -103,7 +103,7 @@ class CleaningSection(_Cleaning):  # type: ignore[misc]
 
 
 class DataSection(Section):
-    """Where the pairs come from; `null` is as good as nothing.
+    """Source of the pairs; `null` is as good as nothing.
 
     Args:
         root: folder of all files.
@@ -269,7 +269,7 @@ class TrainingSection(_Training):
 
 
 class EvaluationSection(Section):
-    """How the finished model is chosen and scored.
+    """Choice and scores of the finished model.
 
     Args:
         average_last: average this many last checkpoints, and take the average if it is better.
@@ -295,7 +295,7 @@ class EvaluationSection(Section):
 
 
 class CardSection(Section):
-    """What only the author knows, for the model card.
+    """Facts that only the author knows, for the model card.
 
     Args:
         license: of the model, as the Hub names it.
@@ -303,7 +303,7 @@ class CardSection(Section):
         dataset_type: name of a dataset on the Hub.
         note: a paragraph.
         example: a source sentence.
-        repo_id: where the stock model will be on the Hub.
+        repo_id: where the standard model will be on the Hub.
     """
 
     license: str | None = None
@@ -364,7 +364,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_preparation(self) -> Self:
-        """Whether the sections data, tokenizer and model agree on what is made of the text."""
+        """Check that the sections data, tokenizer and model agree on what is made of the text."""
         cleaning = self.data.cleaning or CleaningSection()
         new = self.tokenizer.kind == "subword_nmt"
         if cleaning.count == "subwords" and not new:
@@ -383,7 +383,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_selection(self) -> Self:
-        """Whether evaluations, early stopping and averaging find what they need."""
+        """Check that evaluations, early stopping and averaging find what they need."""
         training, average_last = self.training, self.evaluation.average_last
         held_out = (self.data.valid, self.data.valid_every, self.data.builtin)
         if training.eval_strategy != "no" and all(given is None for given in held_out):

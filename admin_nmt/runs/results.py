@@ -26,7 +26,7 @@ PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sa
 def run_facts(
     recipe: Recipe, prepared: Prepared, trainer: AdminTrainer, diverged: DivergedError | None = None
 ) -> Results:
-    """What is known when training has ended, well or by divergence."""
+    """Facts that are known when training has ended, well or by divergence."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     return Results(
         status="diverged" if diverged else "finished",

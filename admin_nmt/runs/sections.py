@@ -130,7 +130,7 @@ def default_of(field: Field) -> Any:
 
 
 def _yaml_type(hint: Any) -> Any:
-    """What YAML can hold of a type: the values of an enumeration, lists, numbers that may be whole, text for a path.
+    """Part of a type that YAML can hold: values of an enumeration, lists, numbers that may be whole, text for a path.
 
     None where YAML can hold nothing of it, such as torch.dtype: a union goes without that member.
     """

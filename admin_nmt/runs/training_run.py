@@ -216,7 +216,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     model = trainer.accelerator.unwrap_model(trainer.model)
     results.model, results.omega = model_facts(model), omega_facts(model)
     print_once(f"      saved: {folder / FINAL}")
-    print_once("[4/5] writing the stock model and checking that it computes the same")
+    print_once("[4/5] writing the standard model and checking that it computes the same")
     if trainer.is_world_process_zero():
         results.export = export(folder / FINAL, folder / STANDARD)
     trainer.accelerator.wait_for_everyone()

@@ -55,7 +55,7 @@ def place(state: TrainerState) -> list[str]:
 
 
 def is_best(args: TrainingArguments, state: TrainerState, name: str) -> bool:
-    """Whether the evaluation that was logged last is the best one so far.
+    """Tell whether the evaluation that was logged last is the best one so far.
 
     By `metric_for_best_model`; where that is not set, by BLEU, or by NLL if that was not measured.
 
@@ -174,7 +174,7 @@ class TrainingTable(TrainerCallback):
             rows.lines.write(f"{INDENT}warning: {COLLAPSE}", "bold yellow")
 
     def seconds_left(self, args: TrainingArguments, state: TrainerState) -> float | None:
-        """Of the updates that are left, and the evaluations if one was measured."""
+        """Seconds of the updates that are left, and the evaluations if one was measured."""
         return self.pace.left(state.max_steps - state.global_step, self.due + evaluations_to_come(args, state))
 
     def estimate(self, args: TrainingArguments, state: TrainerState, lines: PlainLines) -> None:
@@ -211,7 +211,7 @@ def evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
 
 
 def shorter(args: TrainingArguments) -> str:
-    """What would shorten a run."""
+    """Advice on how to shorten a run."""
     faster = "a GPU" if args.device.type == "cpu" else "several GPUs"
     if args.device.type != "cpu" and not (args.bf16 or args.fp16):
         faster = f"bf16, {faster}"

@@ -1,4 +1,4 @@
-"""What is in the files of somebody's own text, whether one can train on it, and which pairs of it are held out."""
+"""Contents of the files of somebody's own text, whether one can train on it, and which pairs of it are held out."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class OwnCorpus:
 def columns_and_languages(
     files: OwnFiles, columns: list[str] | None, languages: list[str] | None
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Which columns of JSON lines or Parquet hold the pairs, None for `source` and `target`, and the languages.
+    """Columns of JSON lines or Parquet hold the pairs, None for `source` and `target`, and the languages.
 
     Args:
         columns: those that were named, if any.

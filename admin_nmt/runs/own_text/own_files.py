@@ -36,7 +36,7 @@ class OwnFiles:
     target: Sequence[str] = ()
 
     def check(self) -> None:
-        """Whether the files are there and two sides were given.
+        """Check that the files are there and two sides were given.
 
         Raises:
             FileNotFoundError: naming the file that is not there.
@@ -54,7 +54,7 @@ class OwnFiles:
                 raise ValueError(f"{one} is given as the source and as the target; name a file of each language")
 
     def fields(self) -> dict[str, Any]:
-        """What a recipe says of it: one name, or a list."""
+        """Fields of a recipe that name it: one name, or a list."""
         sides = {"source": list(self.source), "target": list(self.target)}
         return {side: names[0] if len(names) == 1 else names for side, names in sides.items() if names}
 
@@ -107,7 +107,7 @@ def guess_languages(files: OwnFiles) -> list[str] | None:
 
 
 def run_name(files: OwnFiles, languages: Sequence[str]) -> str:
-    """What to call a run on the files, such as train-en-de."""
+    """Name of a run on the files, such as train-en-de."""
     words = [
         word for word in _words(Path(files.source[0]).name) if find_code(word) not in languages and "*" not in word
     ]
@@ -131,7 +131,7 @@ def _without_regions(path: str, of_one: bool) -> str:
 
 
 def _words(path: str, of_one: bool = False) -> list[str]:
-    """Of a path, without its endings and the regions of languages."""
+    """Words of a path, without its endings and the regions of languages."""
     path = _without_regions(path, of_one)
     words = [word for word in re.split(r"[/\\._-]+", path) if word]
     while len(words) > 1 and words[-1].lower() in ENDINGS:

@@ -45,7 +45,7 @@ EPOCHS = "training.num_train_epochs"
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a run is to be trained.
+    """Machine on which a run is to be trained.
 
     Args:
         gpu: the name of the GPU, None where there is none.
@@ -290,7 +290,7 @@ def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:
 
 
 def _epochs_given(given: Mapping[str, Any]) -> float | None:
-    """How many epochs the command line wants, if it says a number that can be trained."""
+    """Epochs that the command line wants, if it says a number that can be trained."""
     value = given.get(EPOCHS)
     return value if isinstance(value, int | float) and 0 < value < math.inf else None
 
@@ -340,7 +340,7 @@ def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:
 
 
 def _reason(why: Mapping[str, str], name: str) -> str | None:
-    """Of a field, of one inside it, or of its section, which the command line may give."""
+    """Reason of a field, of one inside it, or of its section, which the command line may give."""
     inner = (text for known, text in why.items() if known.startswith(f"{name}."))
     return why.get(name) or next(inner, None) or (OVERRIDDEN if why.get(name.split(".")[0]) == OVERRIDDEN else None)
 

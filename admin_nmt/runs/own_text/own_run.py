@@ -95,7 +95,7 @@ def _cleaning(languages: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chosen(given: dict[str, Any]) -> dict[str, Any]:
-    """What the command line says of the recipe's choices."""
+    """Values that the command line gives for the recipe's choices."""
     return {name: value for name, value in given.items() if name not in ("output_dir", "languages", COLUMNS)}
 
 
@@ -108,7 +108,7 @@ def _check_overrides(text: OwnText, languages: list[str], chosen: dict[str, Any]
 
 
 def _check_same(path: Path, text: OwnText, columns: list[str] | None, languages: list[str]) -> None:
-    """Whether a recipe is one of these files.
+    """Check that a recipe is one of these files.
 
     Raises:
         ValueError: it is of others.
@@ -125,7 +125,7 @@ def _check_same(path: Path, text: OwnText, columns: list[str] | None, languages:
 
 
 def _lacks_held_out(path: Path, folder: Path) -> bool:
-    """Whether pairs that were held out for a recipe are gone, as with the folder of its run; they can be had again."""
+    """Tell whether pairs held out for a recipe are gone, as with the folder of its run; they can be had again."""
     data = load_yaml(path).get("data") or {}
     parts = [data.get(split) for split in ("valid", "test")]
     files = [Path(str(part.get(side))) for part in parts if isinstance(part, dict) for side in ("source", "target")]

@@ -57,7 +57,7 @@ DEEP = Shape(
 
 @dataclass(frozen=True)
 class Row:
-    """What suits corpora from a number of pairs on.
+    """Sizes that suit corpora from a number of pairs on.
 
     Args:
         pairs: of training.

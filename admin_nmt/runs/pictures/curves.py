@@ -35,7 +35,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def series(history: History, name: str, by: By = "updates") -> tuple[list[float], list[float]]:
-    """Where on the x axis `name` was logged, and its values; NaN for null, as JSON has no NaN."""
+    """Places on the x axis where `name` was logged, and its values; NaN for null, as JSON has no NaN."""
     rows, place = [row for row in history if name in row], positions(history, by)
     return [place(row["step"]) for row in rows], [math.nan if row[name] is None else row[name] for row in rows]
 
@@ -122,7 +122,7 @@ def dots(values: Sequence[float]) -> dict[str, Any]:
 
 
 def diverged_at(run: Results, by: By) -> float | None:
-    """Where on the x axis a run diverged."""
+    """Place on the x axis where a run diverged."""
     return positions(run.history, by)(run.diverged.update) if run.diverged else None
 
 
@@ -171,8 +171,8 @@ def legend_above(figure: plt.Figure, axes: Axes, title: str) -> None:
 
 
 def band(histories: Sequence[History], name: str, by: By) -> Iterator[tuple[float, float, float, float]]:
-    """Of each update: its mean place on the x axis, and the lowest, mean and highest finite value of the runs that got
-    there; NaN where none is finite.
+    """Points of a band: of each update its mean place on the x axis, and the lowest, mean and highest finite value of
+    the runs that got there; NaN where none is finite.
     """
     points = [
         point
@@ -251,7 +251,7 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
 
 
 def chains(shapes: Sequence[Shape]) -> list[list[Shape]]:
-    """What a line connects: shapes that share a stack's depth; alone is what shares none, all if there is no pair."""
+    """Shapes that a line connects: those with one stack's depth in common; alone the others, all if no pair has one."""
     groups = [
         [shape for shape in shapes if shape[stack] == depth]
         for stack in (1, 0)

@@ -114,7 +114,7 @@ def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) 
 
 
 def origin(model: AdminForConditionalGeneration) -> str:
-    """Where a model's ω is from."""
+    """Origin of a model's ω, in words."""
     origins = {"deepnorm": "α of DeepNorm", "profiled": "profiled", "profiled_reference": "profiled in reference mode"}
     found = omega_origin(model.config)
     kind = origins.get(found, f"closed form {found}")

@@ -1,4 +1,4 @@
-"""What stands on the x axis of a learning curve: updates, target tokens, or hours."""
+"""Quantities on the x axis of a learning curve: updates, target tokens, or hours."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -16,12 +16,12 @@ LABELS: dict[By, str] = {
 
 
 def has_speeds(history: History) -> bool:
-    """Whether the target tokens were logged, and how fast they came."""
+    """Tell whether the target tokens were logged, and how fast they came."""
     return any(row.get("target_tokens") and row.get("target_tokens_per_second") for row in history)
 
 
 def positions(history: History, by: By) -> Callable[[float], float]:
-    """Where an update of this run stands on the x axis.
+    """Place of an update of this run on the x axis.
 
     Hours are the target tokens up to the update by the run's median speed: what else the machine did for a while, and
     the time of evaluations, do not count.
