@@ -62,8 +62,8 @@ def test_type_translate_read(visit, served, width, dark):
 
 
 @pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
-def test_two_models(visit, served, folder, width, columns):
-    page = visit(served, ServedModel(folder), width=width)
+def test_two_models(visit, served, model_folder, width, columns):
+    page = visit(served, ServedModel(model_folder), width=width)
     (text,) = random_texts(1)
     first, second = page.write(text).press_translate().translations()
     assert first == second

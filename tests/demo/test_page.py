@@ -51,8 +51,8 @@ def test_a_client_gets_the_translation(served):
         page.close(verbose=False)
 
 
-def test_two_models_answer_side_by_side(served, folder):
-    other = ServedModel(folder)
+def test_two_models_answer_side_by_side(served, model_folder):
+    other = ServedModel(model_folder)
     config = build_page([served, other]).get_config_file()
     boxes = [part for part in config["components"] if "translation" in (part["props"].get("elem_classes") or [])]
     assert len(boxes) == 2 and all(box["props"]["label"] for box in boxes)

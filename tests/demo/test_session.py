@@ -18,10 +18,10 @@ def options(beams: int = 5, penalty: float = 1.0) -> SearchOptions:
     return SearchOptions(num_beams=beams, nbest=beams, length_penalty=penalty)
 
 
-def test_an_answer_is_what_the_translator_says(served, folder):
+def test_an_answer_is_what_the_translator_says(served, model_folder):
     lines = random_texts(3)
     answer = served.translate(lines, options(3, 0.5))
-    translator = Translator.from_pretrained(folder)
+    translator = Translator.from_pretrained(model_folder)
     assert answer.text.split("\n") == translator.translate(lines, num_beams=3, length_penalty=0.5)
     assert answer.tokens == sum(len(line[0].tokens) + 1 for line in answer.translations) and answer.seconds > 0
     for line in answer.translations:
@@ -55,12 +55,12 @@ def test_models_whose_attention_cannot_be_read_translate_without(served, monkeyp
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "PyTorch"])
-def test_ctranslate2_answers_too(served, folder, engine):
+def test_ctranslate2_answers_too(served, model_folder, engine):
     pytest.importorskip("ctranslate2")
     lines = random_texts(3)
     answer = served.translate(lines, options(), engine)
     assert answer.translations[0][0].attention is None
-    translator = Translator.from_pretrained(folder, **asdict(ENGINES[engine]))
+    translator = Translator.from_pretrained(model_folder, **asdict(ENGINES[engine]))
     assert answer.text.split("\n") == translator.translate(lines, num_beams=5, length_penalty=1.0)
 
 
@@ -91,12 +91,12 @@ def test_an_engine_is_loaded_once(served, monkeypatch):
     assert len(loaded) == 1 and all(one is found[0] for one in found)
 
 
-def test_sentences_unlike_the_validation_text_are_told(served, folder):
+def test_sentences_unlike_the_validation_text_are_told(served, model_folder):
     (text,) = random_texts(1)
     assert not served.translate([text], options()).unusual
     for mean, expected in ((0.0, [1]), (-99.0, [])):
-        UsualScores(sentences=99, mean=mean, deviation=0.0, low=mean).save(folder)
-        assert ServedModel(folder).translate([text, ""], options()).unusual == expected
+        UsualScores(sentences=99, mean=mean, deviation=0.0, low=mean).save(model_folder)
+        assert ServedModel(model_folder).translate([text, ""], options()).unusual == expected
 
 
 def test_what_is_refused(served, tmp_path):
