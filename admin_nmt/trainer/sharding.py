@@ -164,6 +164,9 @@ def unsharded(model: FSDPModule, reshard_after_forward: bool) -> Iterator[None]:
         for module in modules:
             module.reshard()
             module.set_reshard_after_forward(reshard_after_forward and module is not root, recurse=False)
+        # Else the next backward pass fetches weights in the order of this block's passes, another on each process.
+        if hasattr(root, "reset_iter_state"):  # not in every release that shards
+            root.reset_iter_state()
 
 
 def gather_shards(tensor: Tensor) -> Tensor:
