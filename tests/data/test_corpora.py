@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from admin_nmt.data import arrow_cache, tokenizing
-from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.cleaning import CleaningOptions
-from admin_nmt.data.corpora import check_tag, clean_corpora, mix, read_corpora
+from admin_nmt.data.corpora import clean_corpora, mix, read_corpora
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.data.tokenizing import TOKENIZED, pair_lengths, tokenize
+from admin_nmt.data.tokenizing import TOKENIZED, tokenize
 
 CORPORA = {
     "train": [("one", "eins"), ("two", "zwei"), ("two", "zwei"), ("held", "out"), ("", "leer")],
@@ -107,21 +105,13 @@ def test_several_corpora(recipe, tmp_path):
     assert (counts["total"], counts["kept"]) == (6, 3)
 
 
-def test_normalising_rewrites_the_training_text_alone(recipe, tmp_path):
-    (tmp_path / "train.tsv").write_text(
-        "He said “so”, it’s\u200b ok\tEr sagte „so“, 5\u00a0% – „x“.\n", encoding="utf-8"
-    )
-    (tmp_path / "valid.tsv").write_text("“so”\t„so“\n", encoding="utf-8")
-    (train,), evaluation, _ = load(recipe | {"cleaning": {"normalize": True}}, tmp_path / "cache")
-    assert pairs_of(train) == [('He said "so," it\'s ok', 'Er sagte "so", 5% - "x".')]
-    assert pairs_of(evaluation["valid"]) == [("“so”", "„so“")]
-
-
-def test_held_out_pairs_are_found_in_text_that_was_normalised(recipe, tmp_path):
-    (tmp_path / "train.tsv").write_text('“so” it is\t„so“ ist es\na plain one\tein gewöhnlicher\n"b"\t"b!"\n')
-    (tmp_path / "valid.tsv").write_text('“so” it is\t„so“ ist es\n"b"\t"b!"\n')
-    (train,), _, counts = load(recipe | {"cleaning": {"normalize": True}}, tmp_path / "cache")
-    assert pairs_of(train) == [("a plain one", "ein gewöhnlicher")]
+def test_normalising_rewrites_the_training_text_alone_in_which_held_out_pairs_are_found(recipe, tmp_path):
+    held_out = '“so” it is\t„so“ ist es\n"b"\t"b!"\n'
+    (tmp_path / "train.tsv").write_text(held_out + "said “so”, it’s\u200b ok\tsagte „so“, 5\u00a0% – „x“.\n")
+    (tmp_path / "valid.tsv").write_text(held_out)
+    (train,), evaluation, counts = load(recipe | {"cleaning": {"normalize": True}}, tmp_path / "cache")
+    assert pairs_of(train) == [('said "so," it\'s ok', 'sagte "so", 5% - "x".')]
+    assert pairs_of(evaluation["valid"]) == [("“so” it is", "„so“ ist es"), ('"b"', '"b!"')]
     assert counts["held out"] == 2
 
 
@@ -145,19 +135,13 @@ def test_only_training_pairs_are_cleaned(recipe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"train": {"source": "x", "upsample": 0.5}}, "data.train.upsample is 0.5"),
-        ({"train": {"source": "x", "upsample": True}}, "data.train.upsample is True"),
-        ({"train": {"source": "x", "tag": "bt"}}, "data.train.tag is 'bt'; give letters or digits in angle brackets"),
-        ({"train": {"source": "x", "tag": "<pad>"}}, "data.train.tag is '<pad>'"),
-        ({"train": {"source": "x", "detokenize": "yes"}}, "data.train.detokenize is 'yes'"),
-        ({"test": {"source": ["x", "y"]}}, "data.test.source is a list"),
-    ],
+    ("split", "field", "value"),
+    [("train", "upsample", 0.5), ("train", "detokenize", "yes"), ("test", "source", ["x", "y"])]
+    + [("train", "tag", tag) for tag in ("bt", "<b t>", "<>", "<_>", "</s>", 3)],  # text could spell these
 )
-def test_faulty_recipes_are_refused(recipe, tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        read_corpora(recipe | change, cache_dir=tmp_path / "cache")
+def test_faulty_recipes_are_refused(recipe, tmp_path, split, field, value):
+    with pytest.raises(ValueError, match=rf"data\.{split}\.{field} is "):
+        read_corpora(recipe | {split: {"source": "x"} | {field: value}}, cache_dir=tmp_path / "cache")
 
 
 def test_tokenised_columns(tmp_path):
@@ -186,17 +170,6 @@ def test_max_length_drops_whole_pairs_and_counts_eos(tmp_path):
         tokenize(pairs, tokenizer, tokenizer, max_length=1, cache_dir=tmp_path)
 
 
-def test_second_call_reads_the_cache(tmp_path, no_tokenising):
-    first = tokenize(numbers(), byte_tokenizer(), byte_tokenizer(), cache_dir=tmp_path)
-    assert first.cache_files
-    no_tokenising()
-    padded = byte_tokenizer()
-    padded(["a", "bc"], padding=True, truncation=True, max_length=2)
-    second = tokenize(numbers(), padded, padded, cache_dir=tmp_path)
-    assert second.cache_files == first.cache_files
-    assert second[:] == first[:]
-
-
 def test_cache_of_other_inputs_is_not_read(tmp_path):
     tokenizer = byte_tokenizer()
     tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path)
@@ -208,14 +181,9 @@ def test_cache_of_other_inputs_is_not_read(tmp_path):
     assert len(list(tmp_path.glob("tokenized-*"))) == 6
 
 
-@pytest.fixture
-def small_shards(monkeypatch):
-    """Shards of 300 pairs, in records of 100."""
+def test_workers_change_nothing_and_share_the_cache(tmp_path, monkeypatch, no_tokenising):
     monkeypatch.setattr(arrow_cache, "SHARD", 300)
     monkeypatch.setattr(arrow_cache, "BATCH", 100)
-
-
-def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_tokenising):
     tokenizer = byte_tokenizer()
     alone = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "1", num_proc=1)
     together = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "2", num_proc=2)
@@ -225,26 +193,6 @@ def test_workers_change_nothing_and_share_the_cache(tmp_path, small_shards, no_t
     assert tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path / "2", num_proc=1)[:] == alone[:]
 
 
-def test_an_interrupted_call_goes_on(tmp_path, monkeypatch, small_shards):
-    tokenizer, encode, seen = byte_tokenizer(), tokenizing.encode_pairs, []
-
-    def interrupted(batch, **options):
-        sources = batch["source"].to_pylist()
-        seen.append(sources[0])
-        if "n 700" in sources and len(seen) < 10:
-            raise KeyboardInterrupt
-        return encode(batch, **options)
-
-    monkeypatch.setattr(tokenizing, "encode_pairs", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
-    assert sorted(path.name for path in tmp_path.glob("*/*.arrow*")) == ["00000.arrow", "00001.arrow"]
-    seen += ["later"] * 10
-    tokenized = tokenize(numbers(), tokenizer, tokenizer, cache_dir=tmp_path, num_proc=1)
-    assert tokenized["source"][:] == numbers()["source"][:]
-    assert seen[seen.index("later") + 10] == "n 600"
-
-
 def test_a_tag_stands_before_every_source_and_counts(tmp_path):
     tokenizer = train_tokenizer(numbers(50)["source"], 300, tags=["<bt>"])
     plain, tagged = (tokenize(numbers(3), tokenizer, tokenizer, tag=t, cache_dir=tmp_path) for t in (None, "<bt>"))
@@ -252,13 +200,10 @@ def test_a_tag_stands_before_every_source_and_counts(tmp_path):
     assert tagged["input_ids"][:] == [[tag, *ids] for ids in plain["input_ids"]]
     assert tagged["source_length"][:] == [length + 1 for length in plain["source_length"]]
     assert tagged["labels"][:] == plain["labels"][:]
-    with pytest.raises(ValueError, match="the tag <other> is no token of the source vocabulary"):
+    with pytest.raises(ValueError, match="<other>"):
         tokenize(numbers(3), tokenizer, tokenizer, tag="<other>", cache_dir=tmp_path)
-
-
-def test_tokenizers_must_end_sentences(tmp_path):
     with pytest.raises(ValueError, match="the target tokenizer does not end a sentence"):
-        tokenize(numbers(5), byte_tokenizer(), byte_tokenizer(eos=False), cache_dir=tmp_path)
+        tokenize(numbers(3), tokenizer, byte_tokenizer(eos=False), cache_dir=tmp_path)
 
 
 def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
@@ -282,23 +227,10 @@ def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
     assert set((tmp_path / "cache").rglob("*.arrow")) == files
 
 
-def test_an_epoch_takes_each_corpus_as_often_as_asked_and_only_tagged_sources_begin_with_the_tag(tmp_path):
-    texts = {"real": ["one", "two words", "three more words"], "bt": ["four", "five fives"]}
-    tokenizer = train_tokenizer([text for some in texts.values() for text in some], 300, tags=["<bt>"])
-    pairs = {name: Dataset.from_dict({"source": some, "target": some}) for name, some in texts.items()}
-    tags = {"real": None, "bt": "<bt>"}
-    parts = [tokenize(pairs[name], tokenizer, tokenizer, tag=tags[name], cache_dir=tmp_path) for name in texts]
-    epoch, tag = mix(parts, [3, 1]), tokenizer.convert_tokens_to_ids("<bt>")
-    assert epoch["target"][:] == texts["real"] * 3 + texts["bt"]
-    assert [ids[0] == tag for ids in epoch["input_ids"]] == [False] * 9 + [True] * 2
-    assert not any(tag in ids for ids in epoch["labels"])
+def test_an_epoch_takes_each_corpus_as_often_as_asked(tmp_path):
+    texts, tokenizer = [["one", "two words", "three more words"], ["four", "five fives"]], byte_tokenizer()
+    pairs = [Dataset.from_dict({"source": some, "target": some}) for some in texts]
+    parts = [tokenize(part, tokenizer, tokenizer, cache_dir=tmp_path) for part in pairs]
+    epoch = mix(parts, [3, 1])
+    assert epoch["target"][:] == texts[0] * 3 + texts[1]
     assert {file["filename"] for file in epoch.cache_files} == {f["filename"] for p in parts for f in p.cache_files}
-    sampler = TokenBatchSampler(*pair_lengths(epoch), 64, seed=0)
-    taken = Counter(epoch[index]["target"] for batch in sampler for index in batch)
-    assert taken == dict.fromkeys(texts["real"], 3) | dict.fromkeys(texts["bt"], 1)
-
-
-@pytest.mark.parametrize("tag", ["bt", "<b t>", "<>", "<_>", "</s>", "<unk>", "<pad>", 3])
-def test_what_text_could_spell_is_no_tag(tag):
-    with pytest.raises(ValueError, match="tag is "):
-        check_tag(tag)

@@ -97,15 +97,12 @@ def test_pipes_are_read_once(pipe, load, write):
 def test_what_cannot_come_from_a_pipe_is_refused(tmp_path, load, write):
     """Before anything waits for the writer."""
     os.mkfifo(pipe := tmp_path / "pipe")
-    with pytest.raises(ValueError, match=r"pipe: is a pipe, which cannot give both sides"):
-        load(pipe, pipe)
-    with pytest.raises(ValueError, match=r"pipe: is a pipe, which cannot be one of several files"):
-        load([write("x.en", "a\n"), pipe], [write("x.de", "b\n"), write("y.de", "b\n")])
-    with pytest.raises(ValueError, match=r"pipe: give the other side as target"):
-        load(pipe)
-    for corpus in ({"source": str(pipe), "target": str(pipe)}, {"source": [str(pipe)], "target": [str(pipe)]}):
-        with pytest.raises(ValueError, match=r"^data\.train: .*pipe is a pipe, which a run cannot read again"):
-            read_corpora({"train": corpus}, cache_dir=tmp_path)
+    several = ([write("x.en", "a\n"), pipe], [write("x.de", "b\n"), write("y.de", "b\n")])
+    for sides in ((pipe, pipe), (pipe,), several):
+        with pytest.raises(ValueError, match="pipe"):
+            load(*sides)
+    with pytest.raises(ValueError, match=r"data\.train: .*pipe"):
+        read_corpora({"train": {"source": str(pipe), "target": str(pipe)}}, cache_dir=tmp_path)
 
 
 @pytest.mark.parametrize("pattern", [True, False])
@@ -113,26 +110,6 @@ def test_a_corpus_in_several_files(write, load, tmp_path, pattern):
     files = {side: [write(f"{n}.{side}", f"{side} {n}\n" * (n + 1)) for n in range(3)] for side in ("en", "de")}
     given = (f"{tmp_path}/*.en", f"{tmp_path}/?.de") if pattern else (files["en"], files["de"])
     assert load(*given) == [(f"en {n}", f"de {n}") for n in (0, 1, 1, 2, 2, 2)]
-
-
-def test_shards_that_a_pattern_would_pair_wrongly(write, load, tmp_path):
-    for name in ("x-1.en", "x-2.en", "x-1.de", "x-3.de"):
-        write(name, "x\n")
-    with pytest.raises(ValueError, match=r"x-2\.en and .*x-3\.de would be paired, but their numbers differ"):
-        load(f"{tmp_path}/*.en", f"{tmp_path}/*.de")
-
-
-def test_shards_that_disagree_are_named(write, load, tmp_path):
-    for name, count in (("a.en", 2), ("a.de", 2), ("b.en", 3), ("b.de", 4), ("c.en", 1)):
-        write(name, "x\n" * count)
-    with pytest.raises(
-        ValueError, match=r"source has 3 files .*a\.en \.\.\. .*c\.en.* target 2 .*a\.de \.\.\. .*b\.de"
-    ):
-        load(f"{tmp_path}/*.en", f"{tmp_path}/*.de")
-    with pytest.raises(ValueError, match=r"b\.en has 3 lines and .*b\.de has 4"):
-        load(f"{tmp_path}/[ab].en", f"{tmp_path}/[ab].de")
-    with pytest.raises(FileNotFoundError, match=r"z\*\.en"):
-        load(f"{tmp_path}/z*.en", f"{tmp_path}/z*.de")
 
 
 def test_a_test_set_of_sacrebleu(write, load, monkeypatch):
@@ -144,13 +121,6 @@ def test_a_test_set_of_sacrebleu(write, load, monkeypatch):
         load("sacrebleu:wmt11", columns=["en", "fr"])
 
 
-def test_a_file_is_read_again_only_after_a_change(write, load, monkeypatch):
-    path = write("x.tsv", "a\tb\n")
-    load(path)
-    monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("read a file that nobody has touched"))
-    assert load(path) == [("a", "b")]
-
-
 def test_what_the_datasets_library_knows_by_name(tmp_path, load):
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -158,10 +128,8 @@ def test_what_the_datasets_library_knows_by_name(tmp_path, load):
     (folder / "validation.csv").write_text("en,de\na mouse,eine Maus\n")
     assert load(folder, columns=["en", "de"]) == [("a house", "ein Haus")]
     assert load(folder, columns=["en", "de"], split="validation") == [("a mouse", "eine Maus")]
-    with pytest.raises(ValueError, match=r"corpus: Unknown split \"dev\""):
+    with pytest.raises(ValueError, match=r"corpus: .*dev"):
         load(folder, columns=["en", "de"], split="dev")
-    with pytest.raises(ValueError, match=r"corpus: .* no data"):
-        load(folder, columns=["en", "de"], split="train[:0]")
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -172,57 +140,46 @@ def test_lines_end_at_line_feeds_only(write, texts):
     assert list(read_lines(write("x", lines(texts)))) == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "named"),
-    [
-        ("a\nb\nc\n", "a\n", r"x\.en has 3 lines and .*x\.de has 1: line 2"),
-        ("a\n", "a\nb\nc\nd", r"x\.en has 1 lines and .*x\.de has 4: line 2"),
-        ("a\nb\n", b"a\nb\xff\xfec\n", r"x\.de: line 2 .*byte 0xff at column 2"),
-        ("a\n", "a\n".encode("utf-16"), r"x\.de: line 1 .*iconv"),
-        (b"PK\x03\x04\xff\n", "a\n", r"x\.en: line 1 .*archive"),
-        ("", "a\n", r"x\.en: .*empty"),
-        ("a\n", "", r"x\.de: .*empty"),
-    ],
-)
-def test_faulty_text_files_are_named(write, load, source, target, named):
+FAULTY = [
+    ({"x.en": "a\nb\nc\n", "x.de": "a\n"}, r"x\.en has 3 lines and .*x\.de has 1: line 2"),
+    ({"x.en": "a\nb\n", "x.de": b"a\nb\xff\xfec\n"}, r"x\.de: line 2 .*byte 0xff at column 2"),
+    ({"x.en": "a\n", "x.de": "a\n".encode("utf-16")}, r"x\.de: line 1 .*UTF-16"),
+    ({"x.en": "", "x.de": "a\n"}, r"x\.en: .*empty"),
+    ({"x.tsv": lines(["a\tb"] * 5000 + ["a\tb\tc"])}, r"x\.tsv: line 5001"),
+    ({"x.tsv.gz": gzip.compress(b"a\tb\n" * 9)[:-4]}, r"x\.tsv\.gz: .*damaged"),
+    ({"x.jsonl": '{"source": "a"}\n'}, r"x\.jsonl: line 1 .*'target'"),
+    ({"x.jsonl": '{"source": "a", "target": "b"}\n{"source": "a", "target": 1}\n'}, r"x\.jsonl: line 2"),
+    ({"x.jsonl": "[" * 100_000}, r"x\.jsonl: line 1"),
+    ({"x.jsonl": '{"source": ' + "1" * 5000}, r"x\.jsonl: line 1"),
+    ({"x.jsonl": '{"source": "a", "target": "\\ud83d"}\n'}, r"x\.jsonl: line 1 .*surrogate"),
+    ({"x.parquet": "PAR2 and other rubbish"}, r"x\.parquet: .*Parquet"),
+    ({"x-1.en": "a\n", "x-2.en": "a\n", "x-1.de": "a\n", "x-3.de": "a\n"}, r"x-2\.en and .*x-3\.de"),
+    ({"a.en": "a\n", "b.en": "b\n", "a.de": "a\n"}, r"2 files .*a\.en .*b\.en.* 1 .*a\.de"),
+]
+
+
+@pytest.mark.parametrize(("files", "named"), FAULTY)
+def test_faulty_files_are_named_and_leave_no_cache(tmp_path, load, files, named):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    of_pairs = [tmp_path / name for name in files if not name.endswith((".en", ".de"))]
     with pytest.raises(ValueError, match=named):
-        load(write("x.en", source), write("x.de", target))
+        load(*(of_pairs or [f"{tmp_path}/*.en", f"{tmp_path}/*.de"]))
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "named"),
+    ("columns", "named"),
     [
-        ("x.tsv", "a\tb\na\tb\tc\n", "line 2"),
-        ("x.tsv", "a\tb\n\n", "line 2"),
-        ("x.jsonl", '{"source": "a", "target": "b"}\n[\n', "line 2"),
-        ("x.jsonl", '{"source": "a"}\n', "line 1 .*'target'"),
-        ("x.jsonl", '{"source": "a", "target": 1}\n', "line 1"),
-        ("x.jsonl", "[" * 100_000, "line 1"),
-        ("x.jsonl", '{"source": ' + "1" * 5000, "line 1"),
-        ("x.jsonl", '{"translation": "a"}\n', "line 1"),
-        ("x.jsonl", '{"source": "a", "target": "\\ud83d"}\n', "line 1 .*surrogate"),
-        ("x.txt", "a\n", "target"),
-        ("x.parquet", "PAR2 and other rubbish", "Parquet"),
+        ({"source": ["a"], "other": ["b"]}, "no column 'target'"),
+        ({"source": ["a"], "target": [["b"]]}, "'target' holds List"),
+        ({"source": ["a", "b"], "target": ["b", None]}, "'target' has rows without text"),
+        ({"source": [], "target": []}, "no data"),
     ],
 )
-def test_faulty_files_of_pairs_are_named(write, load, name, content, named):
-    with pytest.raises(ValueError, match=rf"{name}: .*{named}"):
-        load(write(name, content))
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"source": ["a"], "other": ["b"]}, "x.parquet: no column 'target' among source, other"),
-        ({"source": ["a"], "target": [1]}, "x.parquet: column 'target' holds int64 instead of text"),
-        ({"source": ["a"], "target": [["b"]]}, "x.parquet: column 'target' holds List.* instead of text"),
-        ({"source": ["a", "b"], "target": ["b", None]}, "x.parquet: column 'target' has rows without text"),
-        ({"source": [], "target": []}, "x.parquet: .* no data"),
-    ],
-)
-def test_faulty_columns_are_named(tmp_path, load, columns, message):
+def test_faulty_columns_are_named(tmp_path, load, columns, named):
     Dataset.from_dict(columns).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"x\.parquet: .*{named}"):
         load(tmp_path / "x.parquet")
 
 
@@ -240,16 +197,12 @@ def test_a_name_with_brackets_is_a_name_where_there_is_such_a_file(tmp_path, loa
     assert load(tmp_path / "v[1]" / "a.tsv") == [("meant", "x")]
 
 
-def test_a_truncated_gzip_file_is_named(tmp_path, write, load):
-    path = write("x.tsv.gz", lines(f"{i}\t{i * i}" for i in range(999)))
-    path.write_bytes(path.read_bytes()[:-900])
-    with pytest.raises(ValueError, match=r"x\.tsv\.gz: damaged gzip data after line \d+"):
-        load(path)
-
-
-def test_cache_follows_the_content_and_not_the_date(write, load, tmp_path):
+def test_cache_follows_the_content_and_not_the_date(write, load, tmp_path, monkeypatch):
     path = write("x.tsv", "a\tb\n")
     assert load(path) == [("a", "b")]
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", lambda *_: pytest.fail("read a file that nobody has touched"))
+        assert load(path) == [("a", "b")]
     date = path.stat()
     path.write_text("a\tc\n")
     os.utime(path, ns=(date.st_atime_ns, date.st_mtime_ns))
@@ -258,13 +211,6 @@ def test_cache_follows_the_content_and_not_the_date(write, load, tmp_path):
     files = set((tmp_path / "cache").rglob("*.arrow"))
     assert load(tmp_path / "renamed.tsv") == [("a", "c")]
     assert set((tmp_path / "cache").rglob("*.arrow")) == files
-
-
-def test_a_faulty_file_leaves_no_cache(write, load, tmp_path):
-    path = write("x.tsv", lines(["a\tb"] * 5000 + ["a"]))
-    with pytest.raises(ValueError, match="line 5001"):
-        load(path)
-    assert not list((tmp_path / "cache").rglob("*.arrow"))
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -277,5 +223,5 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, m
         file.write(b"a" * 999 + b"\n" + b"b" * 1_000_000)
     lines = read_lines(path)
     assert next(lines) == "a" * 999
-    with pytest.raises(ValueError, match=rf"{name}: line 2 is longer than 1,000 bytes; give one sentence a line"):
+    with pytest.raises(ValueError, match=f"{name}: line 2"):
         next(lines)

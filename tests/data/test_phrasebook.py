@@ -13,36 +13,6 @@ from admin_nmt.data.phrasebook import EXAMPLES, FILE, SIZES, phrasebook, write_p
 sys.path.append(str(Path(__file__).parents[2] / "training"))
 import phrasebook_grammar as grammar
 
-# Checked by eye: the German is correct, and each pair shows something that a model has to learn.
-GOLDEN = [
-    ("Julia, is it 12:35 AM?", "Julia, ist es null Uhr fünfunddreißig?"),
-    (
-        "The film is on Sunday, the first of June, at half past eleven.",
-        "Der Film ist am Sonntag, dem ersten Juni, um halb zwölf.",
-    ),
-    (
-        "Unfortunately, the night train arrives at 1:23 PM.",
-        "Leider kommt der Nachtzug um dreizehn Uhr dreiundzwanzig an.",
-    ),
-    ("I am happy because I will arrive at 11:07 AM.", "Ich freue mich, weil ich um elf Uhr sieben ankommen werde."),
-    ("He bought one blue shoe.", "Er hat einen blauen Schuh gekauft."),
-    (
-        "He asks whether four doctors can order 700 kilograms of butter for my father.",
-        "Er fragt, ob vier Ärzte siebenhundert Kilogramm Butter für meinen Vater bestellen können.",
-    ),
-    (
-        "Of course, our brother was born on February 19, 2010.",
-        "Natürlich wurde unser Bruder am neunzehnten Februar zweitausendzehn geboren.",
-    ),
-    (
-        "Unfortunately, her mother gives ten letters to your daughter.",
-        "Leider gibt ihre Mutter deiner Tochter zehn Briefe.",
-    ),
-    ("Maria paid eighty-one US dollars for the book.", "Maria hat einundachtzig US-Dollar für das Buch bezahlt."),
-    ("Two dogs cost $7.99.", "Zwei Hunde kosten 7,99 $."),
-    ("The telephone number of your son is 9399.", "Die Telefonnummer von deinem Sohn lautet neun drei neun neun."),
-]
-
 
 @pytest.fixture(scope="module")
 def pairs() -> list[grammar.Pair]:
@@ -54,10 +24,6 @@ def test_the_file_holds_what_the_grammar_draws(pairs):
     drawn = grammar.drawn_pairs(sum(SIZES.values()))
     assert pairs == drawn
     assert bz2.decompress(FILE.read_bytes()).decode() == "".join(f"{english}\t{german}\n" for english, german in drawn)
-
-
-def test_golden_pairs(pairs):
-    assert dict(GOLDEN).items() <= dict(pairs).items()
 
 
 def test_splits_follow_one_another_and_have_the_sizes_asked_for(pairs):
@@ -80,17 +46,6 @@ def test_written_files_hold_the_corpus(pairs, tmp_path):
     columns = [path.read_bytes().decode("utf-8").split("\n") for path in paths["train"]]
     assert [column.pop() for column in columns] == ["", ""]
     assert list(zip(*columns, strict=True)) == pairs[-SIZES["train"] :]
-
-
-def test_word_orders():
-    clause = grammar.Clause("the concert takes place today", "das Konzert", "findet", "heute", prefix="statt")
-    assert clause.main() == "das Konzert findet heute statt"
-    assert clause.inverted() == "findet das Konzert heute statt"
-    assert clause.subordinate() == "das Konzert heute stattfindet"
-
-    clause = grammar.Clause("it ends on Monday, May 1", "es", "endet", "am Montag, dem ersten Mai,")
-    assert clause.main() == "es endet am Montag, dem ersten Mai"
-    assert clause.subordinate() == "es am Montag, dem ersten Mai, endet"
 
 
 @settings(max_examples=20, deadline=None)

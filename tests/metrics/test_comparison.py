@@ -50,12 +50,19 @@ def shuffled(good):
     return lines
 
 
-def test_fifty_shuffled_lines_are_significantly_worse(good, shuffled, references):
-    for metric in significance_metrics().values():
-        differences, _ = paired_bootstrap({"good": good, "shuffled": shuffled}, references, metric)
-        assert differences["shuffled"].mark == "−"
-        assert differences["shuffled"].p < 0.01
-        assert (differences["shuffled"].points > 0) == isinstance(metric, TER)
+def test_shuffled_lines_are_significantly_worse_and_a_copy_is_equal_by_the_scores_of_the_metrics(
+    good, shuffled, references
+):
+    expected = corpus_scores(shuffled, references)
+    for name, metric in significance_metrics().items():
+        systems = {"good": good, "copy": list(good), "shuffled": shuffled}
+        differences, signature = paired_bootstrap(systems, references, metric)
+        worse = differences.pop("shuffled")
+        assert worse.mark == "−" and worse.p < 0.01
+        assert (worse.points > 0) == isinstance(metric, TER)
+        assert worse.score == pytest.approx(expected[name.lower()], abs=1e-9)
+        assert {(one.points, one.p, one.mark) for one in differences.values()} == {(0.0, 1.0, "=")}
+        assert "bs:1000|seed:12345" in signature
 
 
 def test_meteor_is_tested_as_it_is_scored(good, shuffled, references):
@@ -76,12 +83,6 @@ def test_meteor_is_tested_as_it_is_scored(good, shuffled, references):
     assert differences["shuffled"].interval == pytest.approx((high - low) / 2, rel=1e-4)
 
 
-def test_a_system_against_itself_is_equal_with_p_one(good, references):
-    for metric in significance_metrics().values():
-        differences, _ = paired_bootstrap({"one": good, "same": list(good)}, references, metric)
-        assert {(one.points, one.p, one.mark) for one in differences.values()} == {(0.0, 1.0, "=")}
-
-
 def test_few_lines_are_never_significant(references):
     """The bootstrap samples of one sentence are all equal, so sacreBLEU's p is the smallest there is."""
     systems = {"perfect": references, "wrong": ["nichts davon stimmt"] * LINES}
@@ -93,14 +94,6 @@ def test_few_lines_are_never_significant(references):
     assert paired_bootstrap(repeated, references[:1] * 50, CHRF())[0]["wrong"].p == 0.5
     matrix = significance_matrix({"perfect": references[:1], "wrong": systems["wrong"][:1]}, references[:1], CHRF())
     assert {one.mark for one in matrix.values()} == {"="}
-
-
-def test_tests_score_as_metrics_do(good, shuffled, references):
-    expected = corpus_scores(shuffled, references)
-    for name, metric in significance_metrics().items():
-        differences, signature = paired_bootstrap({"good": good, "shuffled": shuffled}, references, metric)
-        assert differences["shuffled"].score == pytest.approx(expected[name.lower()], abs=1e-9)
-        assert "bs:1000|seed:12345" in signature
 
 
 def test_matrix_is_antisymmetric_and_ignores_company(good, shuffled, references):
@@ -166,7 +159,7 @@ def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references
     assert comparison.accuracy.values["good"] == comparison.accuracy.values["shuffled"]  # order does not matter to it
     assert comparison.accuracy.counts[0] == 0
     assert compare(systems, references).accuracy is None
-    with pytest.raises(ValueError, match="baseline 'best' is none of the systems good, shuffled"):
+    with pytest.raises(ValueError, match="'best'"):
         compare(systems, references, baseline="best")
 
 
@@ -176,12 +169,8 @@ def test_with_several_references_scores_take_all_and_words_the_first(good, shuff
     comparison = compare({"good": [good], "shuffled": [shuffled]}, several, train_target=references)
     assert (comparison.references, comparison.more_references) == (references, [good])
     scores = corpus_scores(shuffled, several, "de") | meteor(shuffled, several, "de")
-    for metric, name in {
-        "BLEU": "bleu",
-        "chrF": "chrf",
-        "TER": "ter",
-        "METEOR (exact, stem)": "meteor_exact_stem",
-    }.items():
+    names = {"BLEU": "bleu", "chrF": "chrf", "TER": "ter", "METEOR (exact, stem)": "meteor_exact_stem"}
+    for metric, name in names.items():
         assert comparison.against[metric]["shuffled"].score == pytest.approx(scores[name])
         assert comparison.signatures[metric].startswith("nrefs:2|")
     assert comparison.against["BLEU"]["good"].score == pytest.approx(100)

@@ -67,17 +67,6 @@ def test_scores_load_without_the_network_and_combine(tmp_path):
         assert any(key.startswith(name) for key in result)
 
 
-@pytest.mark.parametrize("name", ["meteor", "tokenized_bleu"])
-def test_a_language_that_is_needed_is_asked_for(name):
-    with pytest.raises(ValueError, match=f"{name} needs the target language"):
-        load(name).compute(**TEXTS)
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="rouge"):
-        load("rouge")
-
-
 def test_several_references_come_as_a_list_for_each_prediction():
     several = [[line, line.upper()] for line in REFERENCES]
     expected = all_scores(several)

@@ -5,7 +5,6 @@ import random
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesDetokenizer, MosesTokenizer
@@ -16,7 +15,6 @@ from admin_nmt.data.rewriting import detokenizer, normalizer
 from admin_nmt.data.tokenization.bpe_codes import BpeCodes
 from admin_nmt.data.tokenization.fairseq_tokenizer import FairseqTokenizer, read_dictionary
 from admin_nmt.data.tokenization.moses import Moses
-from admin_nmt.data.tokenizing import tokenize
 
 subword_nmt = pytest.importorskip("subword_nmt.apply_bpe")
 
@@ -96,15 +94,6 @@ def test_auto_tokenizer_gives_the_same(pair, tmp_path):
     assert len(AutoTokenizer.from_pretrained(tmp_path)) == len(tokenizer)
 
 
-def test_training_data_are_cached_by_what_the_tokenizer_is(pair, tmp_path):
-    tokenizer, reference = pair
-    dataset = Dataset.from_dict({"source": ["A b c"], "target": ["d e"]})
-    columns = tokenize(dataset, tokenizer, tokenizer, cache_dir=tmp_path)
-    assert columns[0]["input_ids"] == reference("A b c") and columns[0]["labels"] == reference("d e")
-    lower = FairseqTokenizer(*tokenizer.files, lowercase=True)
-    assert tokenize(dataset, lower, lower, cache_dir=tmp_path)[0]["input_ids"] == reference("a b c")
-
-
 def test_moses_and_lower_case_stand_before_bpe(tmp_path):
     symbols = [*SYMBOLS, "don", "&apos;t", "t", "@-@", ".", "&quot;"]
     dictionary, _ = write_files(tmp_path, symbols=symbols)
@@ -178,11 +167,8 @@ def test_real_codes_and_dictionary(shared):
     ("read", "content", "named"),
     [
         (read_dictionary, b"a 5\nb\n", "line 2"),
-        (read_dictionary, b"a 5\nb five\n", "line 2"),
         (read_dictionary, b"a 5\na 4\n", "line 2"),
-        (read_dictionary, b"<unk> 5 #fairseq:overwrite\n", "line 1"),
         (BpeCodes, b"#version: 0.2\na b\nc\n", "line 3"),
-        (BpeCodes, b"a b c\n", "line 1"),
         (BpeCodes, b"#version: 0.3\na b\n", r"0\.3"),
         (BpeCodes, b"\xff\xfe", "UTF-8"),
     ],

@@ -62,6 +62,8 @@ def test_pieces_of_fairseq_end_their_words(tmp_path):
     assert spelt_words(tokenizer, "abd abc") == ["abd abc "]
     go_on = words_go_on(tokenizer)
     assert [go_on[token] for token in ids] == [True, False, False, False]
+    lower = FairseqTokenizer(*tokenizer.files, lowercase=True)
+    assert tokenizer_digest(tokenizer) != tokenizer_digest(lower)
     (tmp_path / "codes").write_text("#version: 0.2\nb a\nab c</w>\n")
     other = FairseqTokenizer(str(tmp_path / "dict.txt"), str(tmp_path / "codes"))
     assert tokenizer_digest(tokenizer) != tokenizer_digest(other)

@@ -160,13 +160,6 @@ def test_tokenizer_of_a_model_encodes_both_languages_and_decodes_the_target(run)
     assert tokenizer.decode([tag, 0], skip_special_tokens=True) == ""
 
 
-def test_training_pairs_of_a_tagged_corpus_begin_with_the_tag(run):
-    prepared = prepare(load_recipe(run / "recipe.yaml"))
-    tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
-    first = [ids[0] for ids in prepared.data["train"]["input_ids"][:]]
-    assert 0 < first.count(tag) == len(first) / 2
-
-
 @pytest.mark.slow
 def test_stock_model_needs_no_package_of_ours(run, tmp_path):
     """Its tokenizer's code comes with it."""
@@ -207,13 +200,6 @@ def test_a_second_preparation_reads_the_cache(tmp_path, monkeypatch):
     assert second.data["train"].to_list() == first.data["train"].to_list()
     with pytest.raises(pytest.fail.Exception, match="made again"):
         prepare(load_recipe(path, [*overrides, "--tokenizer.threshold", "3"]))
-
-
-def test_missing_library_is_named_before_anything_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(preparation, "find_spec", lambda name: None)
-    monkeypatch.setattr(preparation, "read_corpora", lambda *_, **__: pytest.fail("read"))
-    with pytest.raises(ImportError, match="subword_nmt"):
-        prepare(load_recipe(write_recipe(tmp_path), ["--tokenizer", "{kind: subword_nmt, merges: 100}"]))
 
 
 def test_normalised_training_text_alone(tmp_path):
