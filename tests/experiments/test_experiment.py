@@ -16,14 +16,14 @@ import pytest
 import yaml
 from datasets import Dataset, concatenate_datasets
 from finished_run import toy_results
-from toy import error, invoke
+from toy import invoke
 
 from admin_nmt import AdminConfig
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.experiments import grid_runner
 from admin_nmt.experiments.grid_runner import run_all, wanted_runs
 from admin_nmt.experiments.grids import Grid, load_grid
-from admin_nmt.experiments.tables import flat, line_of, made_with, outcome, spread, write_tables
+from admin_nmt.experiments.tables import line_of, outcome, write_tables
 from admin_nmt.hub.run_folder import Results
 from admin_nmt.metrics.unigram import target_counts, unigram_nll
 
@@ -97,6 +97,11 @@ def launch(tmp_path) -> list[str]:
     return [sys.executable, str(script)]
 
 
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def pending(grid: Grid) -> list:
     return [run for run in grid.runs() if run.results() is None]
 
@@ -146,19 +151,13 @@ def test_the_last_override_wins(grid_file, tmp_path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"systems": {"a": {"model.layers": 3}}}, "system a.*model.layers"),
-        ({"systems": {"a": {"data.root": "x"}}}, "system a.*data.root"),
+        ({"systems": {"a": {"model.layers": 3}}}, r"system a.*model\.layers"),
+        ({"systems": {"a": {"data.root": "x"}}}, r"system a.*data\.root"),
         ({"systems": {"a": {"training.seed": 7}}}, "system a.*seed"),
-        (
-            {"systems": {"a": {"data.train": {"source": "x.tsv"}}}, "overrides": {"data.builtin": None}},
-            r"system a.*tokenizer\.path",
-        ),
+        ({"systems": {"a": {"data.train": {"source": "x.tsv"}}}, "overrides": {"data.builtin": None}}, "tokenizer"),
         ({"sedes": [1]}, "sedes"),
-        ({"systems": {}}, "systems"),
-        ({"seeds": [1, "2"]}, "seeds"),
         ({"seeds": [1, 1]}, "seeds"),
         ({"systems": {"../../x": {}}}, "x"),
-        ({"systems": {"a\nb": {}}}, "folder"),
     ],
 )
 def test_a_wrong_grid_is_refused_by_name(grid_file, change, named):
@@ -200,11 +199,9 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     same = {"training.learning_rate": 1e-5}
     grid.overrides = same | {"training.logging_steps": 7, "card.note": "x"}
     assert run.results() == Results(**made)
-    for name, old, new in (
-        ("training.max_steps", -1, 9), ("training.adam_beta2", 0.98, 0.9), ("evaluation.num_beams", 5, 2),
-    ):  # fmt: skip
+    for name, new in (("training.max_steps", 9), ("training.adam_beta2", 0.9), ("evaluation.num_beams", 2)):
         grid.overrides = same | {name: new}
-        with pytest.raises(ValueError, match=f"post_ln-seed1 holds a run with {name} {old}, and the grid has {new}"):
+        with pytest.raises(ValueError, match=f"post_ln-seed1 .*{name}"):
             run.results()
     (run.folder / "results.json").write_text("")
     assert run.results() is None
@@ -222,9 +219,7 @@ def test_the_rule_that_an_older_run_took_by_default_is_its_rule(tmp_path):
         model = results()["model"] | {"config": {"omega_rule": "profile"}}
         (run.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe, "model": model}))
     assert runs[0].results() and runs[2].results()
-    with pytest.raises(
-        ValueError, match=r"default-seed1 holds a run with model\.omega_rule 'profile', and the grid has"
-    ):
+    with pytest.raises(ValueError, match=r"default-seed1 .*model\.omega_rule"):
         runs[1].results()
 
 
@@ -234,33 +229,19 @@ def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     assert {system: line_of(row | {"system": system}) for system in systems} == systems
 
 
-@pytest.mark.parametrize("given", [None, "3"])
-def test_each_run_gets_its_share_of_the_cores_unless_threads_are_given(grid, launch, given, monkeypatch):
+@pytest.mark.parametrize("threads", [None, "3"])
+def test_a_failed_run_does_not_stop_the_others_and_what_ended_is_left_alone(grid, launch, capsys, threads, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-    run_all(pending(grid)[:1], 2, launch, outcome_of)
-    share = str(max(1, available_cores() // 2))
-    assert (next(grid.runs()).folder / "threads").read_text() == (given or share)
-
-
-def test_runs_that_ended_are_left_alone(grid, launch):
-    run_all(pending(grid), 2, launch, outcome_of)
-    assert [run.results().training.seed for run in grid.runs()] == [1, 1, 2, 2]
-    first = next(grid.runs()).folder
-    (first / "results.json").unlink()
-    assert [run.folder for run in pending(grid)] == [first]
-
-
-def test_a_failed_run_does_not_stop_the_others(grid, launch, capsys):
+    if threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
     grid.systems = {"pre_ln": {"model.variant": "pre_ln"}} | grid.systems
-    run_all(pending(grid), 1, launch, outcome_of)
+    run_all(pending(grid), 2, launch, outcome_of)
     assert {run.system for run in pending(grid)} == {"pre_ln"}
-    lines = capsys.readouterr().err
-    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in lines
-    assert "[6/6] admin-seed2: finished, 3 updates" in lines and "BLEU 30.00" in lines
-    log = (grid.output_dir / "pre_ln-seed1" / "train.log").read_text()
-    assert log.startswith("training\n")
+    assert sorted(run.results().training.seed for run in grid.runs() if run.system != "pre_ln") == [1, 1, 2, 2]
+    assert "pre_ln-seed1: failed (exit code 1): error: no such file" in capsys.readouterr().err
+    folder = grid.output_dir / "pre_ln-seed1"
+    assert (folder / "train.log").read_text().startswith("training\n")
+    assert (folder / "threads").read_text() == (threads or str(max(1, available_cores() // 2)))
 
 
 def test_systems_and_seeds_are_chosen(grid):
@@ -311,27 +292,11 @@ def test_tables_show_spread_divergence_and_runs_that_are_stuck(grid):
     assert table in page
     assert "degenerate where there are at most 10% as many" in page
     assert "`nrefs:1|case:mixed`; `nrefs:1|nc:6`" in page
-    rows = list(csv.DictReader((grid.output_dir / "runs.csv").open()))
-    assert [(row["system"], row["seed"], row["diverged_at"]) for row in rows][:2] == [
-        ("post_ln", "1", "7"),
-        ("admin", "1", ""),
-    ]
-    assert all(
-        (grid.output_dir / name).stat().st_size > 10_000 for name in ("curves.png", "curves-hours.png", "depth.png")
-    )
-
-
-def test_a_run_of_other_settings_is_refused_before_another_is_trained(grid, grid_file, monkeypatch):
-    """The tables, which are written after each run, would refuse it."""
-    stale, wanted = list(grid.runs())[:2]
-    stale.folder.mkdir(parents=True)
-    recipe = stale.recipe().as_dict() | {"model": {"variant": "pre_ln"}}
-    (stale.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe}))
-    path = grid_file(
-        {name: getattr(grid, name) for name in ("seeds", "systems", "overrides")} | {"output_dir": str(grid.output_dir)}
-    )
-    monkeypatch.setattr(grid_runner, "run_all", lambda *_: pytest.fail("a run was started"))
-    assert f"{stale.name} holds a run with model.variant" in error("experiment", path, "--system", wanted.system)
+    assert "CPU, torch 2, transformers 5, trained in float32, commit abc" in page
+    rows = [(row["system"], row["seed"], row["diverged_at"]) for row in read_csv(grid.output_dir / "runs.csv")]
+    assert rows[:2] == [("post_ln", "1", "7"), ("admin", "1", "")]
+    for name in ("curves.png", "curves-hours.png", "depth.png"):
+        assert (grid.output_dir / name).stat().st_size > 10_000
 
 
 def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
@@ -354,12 +319,6 @@ def test_tables_of_nothing(tmp_path):
     """By the name of a grid that comes with the package, of which nothing has run."""
     table = invoke("experiment", "multi30k-default-admin", "--tables", "--output_dir", tmp_path).stdout
     assert "0 of " in table and "![" not in (tmp_path / "README.md").read_text()
-
-
-def test_spread():
-    assert spread([None]) == "–"
-    assert spread([1234.5, None], 1) == "1,234.5"
-    assert spread([1.0, 3.0]) == "2.00 ± 1.41"
 
 
 def test_unigram_nll():
@@ -393,16 +352,3 @@ def test_a_grid_from_the_command_line(tmp_path):
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
     assert "started" not in again.stderr
-
-
-def test_a_page_says_what_its_runs_were_made_with():
-    old, new, newer = (Results(**results()) for _ in range(3))
-    installed = Results(**results() | {"commit": None})  # a wheel, or a machine without git
-    made = "CPU, torch 2, transformers 5, trained in"
-    assert made_with([flat(installed)]) == f"{made} float32"
-    assert made_with([flat(old), flat(installed)]) == f"{made} float32, commit abc"
-    newer.commit = "def"
-    new.training.precision = newer.training.precision = "bfloat16"
-    assert made_with([flat(run) for run in (old, new, newer, new)]) == (
-        f"{made} float32, commit abc; {made} bfloat16, commit abc, def"
-    )

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from errno import ENOSPC
 
 import pytest
@@ -92,26 +90,6 @@ def test_vocabulary_without_room_for_all_bytes_is_refused():
     assert len(train_tokenizer([], SMALLEST_VOCABULARY)) == SMALLEST_VOCABULARY
     with pytest.raises(ValueError, match="vocab_size"):
         train_tokenizer(LINES, vocab_size=SMALLEST_VOCABULARY - 1)
-
-
-def test_auto_tokenizer_needs_no_code_of_ours(tokenizer, tmp_path):
-    """Beside a stock Marian config, as an exported model has it."""
-    tokenizer.save_pretrained(tmp_path)
-    MarianConfig(vocab_size=300, pad_token_id=299, decoder_start_token_id=299).save_pretrained(tmp_path)
-    text = " The dog says </s>: 77 Knochen 👍 "
-    program = (
-        "import sys\nfrom transformers import AutoTokenizer\n"
-        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
-        "ids = tokenizer(sys.argv[2])['input_ids']\n"
-        "assert tokenizer.decode(ids, skip_special_tokens=True) == sys.argv[2]\n"
-        "assert not any(name.startswith('admin_nmt') for name in sys.modules)\n"
-        "print(ids)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path), text], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == str(tokenizer(text)["input_ids"])
 
 
 def test_separate_vocabularies(tokenizer, tmp_path):

@@ -4,11 +4,9 @@ import json
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassClassValidationError
 from toy import invoke
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.experiments.depth import depth_report
 from admin_nmt.experiments.depth.depth_analysis import (
     branch_deviations,
     dependencies,
@@ -161,18 +159,3 @@ def test_the_command_writes_what_it_promises(tmp_path):
     ratio = {name: share[0] / (1 - share[0]) for name, share in own.items()}
     assert ratio["post_ln"] == pytest.approx(4 * ratio["admin:n"], rel=1e-4)
     assert own["admin"] != own["admin:profile_reference"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "named"),
-    [
-        ({"variants": ["admin", "nonsense"]}, "nonsense"),
-        ({"variants": ["admin:nonsense"]}, "nonsense"),
-        ({"variants": ["pre_ln:n"]}, "pre_ln:n"),
-        ({"depths": [6, 6]}, "--depth"),
-    ],
-)
-def test_wrong_settings_are_refused_before_anything_is_computed(monkeypatch, tmp_path, changed, named):
-    monkeypatch.setattr(depth_report, "analyse", lambda *_: pytest.fail("too late"))
-    with pytest.raises((ValueError, StrictDataclassClassValidationError), match=named):
-        depth_report.write_depth_report(depth_report.DepthStudy(**changed), tmp_path / "out")

@@ -9,7 +9,6 @@ from toy import SHIFT, invoke
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.experiments.depth import gradients
-from admin_nmt.experiments.depth.depth_report import ratio_text
 from admin_nmt.experiments.depth.gradients import gradient_norms, skip_path
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.trainer.arguments import enable_checkpointing
@@ -144,11 +143,3 @@ def test_the_command_measures_before_and_after_training(monkeypatch, tmp_path):
     assert after["nll"] < before["nll"]
     ratio = before["encoder"]["states"][0] / before["encoder"]["states"][-1]
     assert "| post_ln | at initialisation | " in result.stdout and f"| {ratio:.2g} (" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("states", "text"),
-    [([[4.0, 9.0, 1.0], [9.0, 9.0, 1.0]], "6 (0.2)"), ([[0.0, 0.0, 0.0]], "–"), ([], "diverged")],
-)
-def test_a_ratio_where_no_gradient_arrives_and_where_training_diverged(states, text):
-    assert ratio_text(states, [0.1, 0.4]) == text

@@ -2,9 +2,7 @@
 
 import json
 
-import pytest
 import torch
-from datasets import Dataset
 from toy import SHIFT, invoke, text_pairs
 
 from admin_nmt.experiments.depth.probes import (
@@ -13,7 +11,6 @@ from admin_nmt.experiments.depth.probes import (
     fit_probe,
     layer_states,
     neighbours,
-    probe_models,
     tokens_of,
 )
 
@@ -91,9 +88,3 @@ def test_the_command_probes_a_folder_and_a_new_model(tmp_path, model_folder, tok
     (facts,) = json.loads((tmp_path / "out" / "probes.json").read_text())["models"].values()
     assert facts["model"].startswith("admin") and facts["trained"] != facts["new"]
     assert (tmp_path / "out" / "probes.png").exists()
-
-
-def test_sentences_that_are_too_long_for_the_model_are_not_enough(model_folder):
-    long = Dataset.from_dict({"source": ["word " * 999] * 6, "target": ["word " * 999] * 6})
-    with pytest.raises(ValueError, match="positions"):
-        probe_models([model_folder], long, 6)
