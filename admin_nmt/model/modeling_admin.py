@@ -146,11 +146,6 @@ class AdminPreTrainedModel(PreTrainedModel):
         tokenizers = {subfolder: tokenizer for subfolder, tokenizer in given.items() if tokenizer is not None}
         return ModelWithTokenizers(self, tokenizers).push_to_hub(repo_id, **kwargs)
 
-    @property
-    def dummy_inputs(self) -> dict[str, Tensor]:
-        ids = torch.tensor([[1, 2, 0], [2, 0, self.config.pad_token_id]], device=self.device)
-        return {"input_ids": ids, "attention_mask": ids.ne(self.config.pad_token_id), "decoder_input_ids": ids}
-
 
 class AdminStack(AdminPreTrainedModel):
     """Common part of encoder and decoder: embedding, layers joined by their history, final LayerNorm of pre-LN."""

@@ -41,7 +41,7 @@ def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
         CheckpointFileError: see there.
         OSError: the file cannot be read.
     """
-    checkpoint = load_checkpoint(path)
+    checkpoint = _load(path)
     if not isinstance(checkpoint, Mapping) or "model" not in checkpoint:
         found = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
         raise CheckpointFileError(f"{path}: has no entry 'model' (but {found}), so it is no checkpoint of fairseq")
@@ -84,7 +84,7 @@ def _settings(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def load_checkpoint(path: str | Path) -> Any:
+def _load(path: str | Path) -> Any:
     """Load what `torch.save` wrote, on the CPU, with torch's unpickler of data alone.
 
     No tensor is larger than its part of the file.
@@ -124,4 +124,4 @@ def _check_sizes(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointFileError(f"{path}: refused: {name} is larger than its part of the file")
 
 
-__all__ = ["CheckpointFileError", "load_checkpoint", "read_checkpoint"]
+__all__ = ["CheckpointFileError", "read_checkpoint"]

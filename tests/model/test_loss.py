@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from admin_nmt.model import loss as loss_module
-from admin_nmt.model.loss import chunked_label_smoothed_nll, label_smoothed_nll
+from admin_nmt.model.loss import chunked_label_smoothed_nll, kept_rows, label_smoothed_nll, masked_rows
 
 TOKENS, VOCABULARY, WIDTH, PAD = 70, 53, 12, 52
 CASES = [(0.0, None), (0.0, PAD), (0.1, None), (0.1, PAD), (0.3, 7)]
@@ -32,40 +32,38 @@ def plain(hidden, weight, targets, epsilon, excluded):
     return label_smoothed_nll((hidden @ weight.t()).flatten(0, -2), targets.flatten(), epsilon, excluded)
 
 
+def by_torch(hidden, weight, targets, epsilon, excluded):
+    """PyTorch's loss of the logits without the excluded token, and its NLL."""
+    logits, labels = (hidden @ weight.t()).flatten(0, -2), targets.flatten()
+    if excluded is not None:
+        logits = torch.cat([logits[:, :excluded], logits[:, excluded + 1 :]], 1)
+        labels = labels - (labels > excluded).long()
+    return (
+        cross_entropy(logits, labels, reduction="sum", label_smoothing=epsilon),
+        cross_entropy(logits, labels, reduction="sum"),
+    )
+
+
 def gradients(loss, *tensors):
     return torch.autograd.grad(loss * 0.37, tensors)
 
 
+@pytest.mark.parametrize("rows", [kept_rows, masked_rows])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("epsilon", "excluded"), CASES)
-def test_equals_the_equation(chunks, epsilon, excluded, dtype):
+def test_equals_torch(chunks, monkeypatch, epsilon, excluded, dtype, rows):
+    """In chunks, also of masked rows as on a GPU, and as the equation has it."""
+    monkeypatch.setattr(loss_module, "kept_rows", rows)
     hidden, weight, targets = problem(dtype)
-    loss, nll = chunked_label_smoothed_nll(hidden, weight, targets, epsilon, excluded)
-    expected, expected_nll = plain(hidden, weight, targets, epsilon, excluded)
-    torch.testing.assert_close(loss, expected, rtol=2e-6, atol=0)
-    torch.testing.assert_close(nll, expected_nll.detach(), rtol=2e-6, atol=0)
-    for ours, reference in zip(gradients(loss, hidden, weight), gradients(expected, hidden, weight), strict=True):
-        assert ours.dtype == dtype
-        torch.testing.assert_close(ours, reference, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_equals_torch(chunks, epsilon):
-    hidden, weight, targets = problem()
-    loss, nll = chunked_label_smoothed_nll(hidden, weight, targets, epsilon, None)
-    logits, labels = (hidden @ weight.t()).flatten(0, 1), targets.flatten()
-    expected = cross_entropy(logits, labels, reduction="sum", label_smoothing=epsilon)
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(nll, cross_entropy(logits, labels, reduction="sum").detach())
-    torch.testing.assert_close(gradients(loss, hidden, weight), gradients(expected, hidden, weight))
-
-
-def test_excluded_token_is_not_there():
-    hidden, weight, targets = problem()
-    loss, _ = chunked_label_smoothed_nll(hidden, weight, targets, 0.1, PAD)
-    expected, _ = plain(hidden, weight[:PAD], targets, 0.1, None)
-    torch.testing.assert_close(loss, expected)
-    assert not gradients(loss, weight)[0][PAD].any()
+    expected, expected_nll = by_torch(hidden, weight, targets, epsilon, excluded)
+    expected_gradients = torch.autograd.grad(expected, (hidden, weight))
+    for function in (chunked_label_smoothed_nll, plain):
+        loss, nll = function(hidden, weight, targets, epsilon, excluded)
+        torch.testing.assert_close(loss.to(dtype), expected, rtol=2e-6, atol=0)
+        torch.testing.assert_close(nll.detach().to(dtype), expected_nll.detach(), rtol=2e-6, atol=0)
+        found = torch.autograd.grad(loss, (hidden, weight))
+        torch.testing.assert_close(found, expected_gradients, rtol=1e-5, atol=1e-5)
+        assert excluded is None or not found[1][excluded].any()
 
 
 @pytest.mark.shared
@@ -82,30 +80,29 @@ def test_equals_fairseq(shared):
         assert (loss.item(), nll.item()) == pytest.approx((expected["loss_sum"], expected["nll_sum"]), abs=1e-5)
 
 
-def test_no_tokens_cost_nothing():
-    hidden, weight, targets = problem()
-    loss, nll = chunked_label_smoothed_nll(hidden, weight, torch.full_like(targets, -100), 0.1, PAD)
-    assert (loss.item(), nll.item()) == (0, 0)
-    assert not any(gradient.any() for gradient in gradients(loss, hidden, weight))
-
-
-@pytest.mark.parametrize("frozen", [0, 1], ids=["states", "weights"])
+@pytest.mark.parametrize("frozen", [(0,), (1,), (0, 1)], ids=["states", "weights", "both"])
 def test_only_what_is_trained_gets_a_gradient(frozen):
     tensors = problem()
-    expected = gradients(plain(*tensors, 0.1, PAD)[0], *tensors[:2])
-    tensors[frozen].requires_grad_(False)
+    expected, _ = plain(*tensors, 0.1, PAD)
+    expected_gradients = gradients(expected, *tensors[:2])
+    for index in frozen:
+        tensors[index].requires_grad_(False)
     loss, _ = chunked_label_smoothed_nll(*tensors, 0.1, PAD)
-    loss.backward()
-    assert tensors[frozen].grad is None
-    torch.testing.assert_close(tensors[1 - frozen].grad * 0.37, expected[1 - frozen], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loss.detach(), expected.detach())
+    for index in {0, 1}.difference(frozen):
+        found = gradients(loss, tensors[index])[0]
+        torch.testing.assert_close(found, expected_gradients[index], rtol=1e-5, atol=1e-5)
 
 
-def test_without_gradients():
+def test_a_second_backward_and_second_derivatives_are_refused():
+    """Second derivatives would be wrong, as the first are constants."""
     hidden, weight, targets = problem()
-    with torch.no_grad():
-        loss, _ = chunked_label_smoothed_nll(hidden, weight, targets, 0.1, PAD)
-    assert not loss.requires_grad
-    torch.testing.assert_close(loss, plain(hidden, weight, targets, 0.1, PAD)[0].detach())
+    loss, _ = chunked_label_smoothed_nll(hidden, weight, targets, 0.1, PAD)
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated before"):
+        loss.backward()
 
 
 def test_autocast_is_close():
@@ -118,19 +115,6 @@ def test_autocast_is_close():
     for ours, reference in zip(gradients(loss, hidden, weight), gradients(expected, hidden, weight), strict=True):
         assert ours.dtype == torch.float32
         assert (ours - reference).norm() < 0.02 * reference.norm()
-
-
-def test_second_backward_is_refused():
-    hidden, weight, targets = problem()
-    loss, _ = chunked_label_smoothed_nll(hidden, weight, targets, 0.1, PAD)
-    loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated before"):
-        loss.backward()
-
-
-def test_smoothed_loss_is_the_nll_where_epsilon_is_zero():
-    loss, nll = chunked_label_smoothed_nll(*problem(), 0.0, PAD)
-    assert loss.item() == pytest.approx(nll.item(), rel=1e-6)
 
 
 class Largest(TorchDispatchMode):
@@ -156,11 +140,3 @@ def test_logits_never_exist_as_a_whole(monkeypatch):
         plain(hidden, weight, targets, 0.1, None)
     assert chunked.elements == 16 * len(weight)
     assert whole.elements == len(hidden) * len(weight)
-
-
-def test_second_derivatives_are_refused_where_the_first_are_constants():
-    """They would be wrong without a word."""
-    hidden, weight = torch.randn(3, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
-    loss, _ = chunked_label_smoothed_nll(hidden, weight, torch.tensor([1, 2, 3]), 0.1, None)
-    with pytest.raises(RuntimeError, match="no second derivatives; compute it in evaluation mode"):
-        torch.autograd.grad(loss, hidden, create_graph=True)

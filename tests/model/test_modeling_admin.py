@@ -8,7 +8,7 @@ from accelerate import cpu_offload
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.cache_name import CACHE
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.model.rivals import deepnorm_beta
@@ -112,46 +112,24 @@ def test_linear_layers(fresh):
             assert module.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
 
 
-@every_variant
-def test_norms(fresh):
-    norms = [module for module in fresh.modules() if isinstance(module, nn.LayerNorm)]
-    final = 2 * fresh.config.normalizes_before
-    history = 5 * fresh.config.has_history
-    blocks = 0 if fresh.config.variant in ("rezero", "t_fixup") else 3 * 2 + 2 * 3
-    assert len(norms) == blocks + final + history
-    for norm in norms:
-        assert norm.eps == 1e-5
-        assert (norm.weight == 1).all() and not norm.bias.any()
-
-
-def test_untied_output_layer(tiny_config):
-    fields = {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": False, "vocab_size": 5000}
-    model = AdminForConditionalGeneration(tiny_config(**fields))
-    for weight in (model.lm_head.weight, model.model.encoder.embed_tokens.weight[:-1]):
-        assert weight.std().item() == pytest.approx(16**-0.5, rel=0.02)
-
-
 # Independence of how a batch is laid out
 
 
+@torch.no_grad()
 def test_batch_of_one_equals_batch_of_64(tiny_model, variant):
+    """Logits, and the output of beam search."""
     model, (ids, mask) = tiny_model(variant=variant), sentences(64, 10)
-    target = torch.randint(2, PAD, (64, 6))
-    with torch.no_grad():
-        logits = model(ids, mask, target).logits
-        for row in range(64):
-            alone = model(ids[row : row + 1, : mask[row].sum()], decoder_input_ids=target[row : row + 1]).logits
-            torch.testing.assert_close(alone[0], logits[row], atol=1e-5, rtol=1e-5)
-
-
-def test_beam_search_does_not_depend_on_the_batch(tiny_model, variant):
-    model, (ids, mask) = tiny_model(variant=variant), sentences(64, 10)
-    options = {"num_beams": 5, "max_new_tokens": 6}
+    target, options = torch.randint(2, PAD, (64, 6)), {"num_beams": 5, "max_new_tokens": 6}
+    logits = model(ids, mask, target).logits
     together = model.generate(input_ids=ids, attention_mask=mask, **options)
-    for row in range(8):
-        alone = model.generate(input_ids=ids[row : row + 1, : mask[row].sum()], **options)[0]
-        assert alone.tolist() == together[row, : len(alone)].tolist()
-        assert (together[row, len(alone) :] == PAD).all()
+    for row in range(64):
+        source = ids[row : row + 1, : mask[row].sum()]
+        alone = model(source, decoder_input_ids=target[row : row + 1]).logits
+        torch.testing.assert_close(alone[0], logits[row], atol=1e-5, rtol=1e-5)
+        if row < 8:
+            found = model.generate(input_ids=source, **options)[0]
+            assert found.tolist() == together[row, : len(found)].tolist()
+            assert (together[row, len(found) :] == PAD).all()
 
 
 def test_side_of_the_padding(tiny_model, variant):
@@ -169,12 +147,11 @@ def test_side_of_the_padding(tiny_model, variant):
 
 @pytest.mark.parametrize("name", ["cache", "past_key_values"])
 def test_both_names_of_the_cache(tiny_model, batch, name, recwarn):
-    model, target = tiny_model(), batch["labels"].clamp(min=0)
-    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    model, target = tiny_model(), batch.pop("labels").clamp(min=0)
     for part in (model, model.model):
-        whole = part(**inputs, decoder_input_ids=target)[0]
-        cache = getattr(part(**inputs, decoder_input_ids=target[:, :-1], use_cache=True), CACHE)
-        last = part(**inputs, decoder_input_ids=target[:, -1:], **{name: cache})
+        whole = part(**batch, decoder_input_ids=target)[0]
+        cache = getattr(part(**batch, decoder_input_ids=target[:, :-1], use_cache=True), CACHE)
+        last = part(**batch, decoder_input_ids=target[:, -1:], **{name: cache})
         torch.testing.assert_close(last[0][:, 0], whole[:, -1], atol=1e-5, rtol=1e-5)
         assert getattr(last, CACHE) is cache and cache.get_seq_length() == target.shape[1]
     assert not recwarn.list
@@ -182,17 +159,9 @@ def test_both_names_of_the_cache(tiny_model, batch, name, recwarn):
 
 def test_cache(tiny_model, variant):
     model, (ids, mask) = tiny_model(variant=variant), sentences(5, 9)
-    runs = [
-        model.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            use_cache=use_cache,
-            max_new_tokens=8,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-        for use_cache in (True, False)
-    ]
+    options = {"max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    runs = [model.generate(**inputs, **options, use_cache=use_cache) for use_cache in (True, False)]
     assert getattr(runs[0], CACHE) is not None and getattr(runs[1], CACHE) is None
     assert torch.equal(runs[0].sequences, runs[1].sequences)
     torch.testing.assert_close(torch.stack(runs[0].logits), torch.stack(runs[1].logits), atol=1e-5, rtol=1e-5)
@@ -218,7 +187,7 @@ def test_padding_is_never_predicted(tiny_model):
 # Gradients
 
 
-@pytest.mark.parametrize(("every", "checkpointed"), [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (3, [0, 3])])
+@pytest.mark.parametrize(("every", "checkpointed"), [(1, [0, 1, 2, 3, 4]), (3, [0, 3])])
 def test_gradient_checkpointing(tiny_model, variant, batch, every, checkpointed):
     """Of the layers of both stacks, counted through, every n-th runs twice, and no gradient changes."""
     model = tiny_model(variant=variant, dropout=0.2, attention_dropout=0.2, activation_dropout=0.2)
@@ -246,8 +215,8 @@ def test_accumulation(tiny_model, variant, batch):
         part = {name: tensor[row : row + 1] for name, tensor in batch.items()}
         losses.append(model(**part, num_items_in_batch=items).loss)
         losses[-1].backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
     torch.testing.assert_close(sum(losses), model(**batch).loss)
 
 
@@ -296,13 +265,8 @@ def test_padding_in_labels_that_were_counted_is_refused(tiny_model, batch):
     batch["labels"] = batch["labels"].masked_fill(batch["labels"] == -100, PAD)
     model = tiny_model()
     assert model(**batch, num_items_in_batch=21).loss == model(**batch).loss  # an evaluation counts by itself
-    with pytest.raises(ValueError, match=r"labels: hold <pad> \(id 98\), which the Trainer counts"):
+    with pytest.raises(ValueError, match="labels"):
         model.train()(**batch, num_items_in_batch=21)
-
-
-def test_labels_are_shifted_behind_the_start(tiny_model):
-    shifted = tiny_model().prepare_decoder_input_ids_from_labels(torch.tensor([[5, 6, 0], [7, 0, -100]]))
-    assert shifted.tolist() == [[PAD, 5, 6], [PAD, 7, 0]]
 
 
 def test_embedding_of_padding_stays_zero(tiny_model, variant, batch):
@@ -319,26 +283,16 @@ def test_embedding_of_padding_stays_zero(tiny_model, variant, batch):
 
 # Embeddings: tied or not, one vocabulary or two
 
-EMBEDDINGS = {
-    "all shared": {},
-    "shared, output apart": {"tie_word_embeddings": False},
-    "target tied": {"share_encoder_decoder_embeddings": False},
-    "two vocabularies": {"share_encoder_decoder_embeddings": False, "vocab_size": 120, "decoder_vocab_size": 99},
-    "two vocabularies, output apart": {
-        "share_encoder_decoder_embeddings": False,
-        "tie_word_embeddings": False,
-        "vocab_size": 120,
-        "decoder_vocab_size": 99,
-    },
-}
+TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "vocab_size": 120, "decoder_vocab_size": 99}
 
 
-@pytest.mark.parametrize("fields", EMBEDDINGS.values(), ids=EMBEDDINGS)
-def test_embeddings_survive_saving(tmp_path, tiny_model, batch, fields):
-    model = tiny_model(**fields)
+@pytest.mark.parametrize("tied", [True, False], ids=["output tied", "output apart"])
+@pytest.mark.parametrize("fields", [{}, {"share_encoder_decoder_embeddings": False}, TWO_VOCABULARIES], ids=str)
+def test_embeddings_survive_saving(tmp_path, tiny_model, batch, fields, tied):
+    model = tiny_model(tie_word_embeddings=tied, **fields)
     model.save_pretrained(tmp_path)
     loaded = AdminForConditionalGeneration.from_pretrained(tmp_path)
-    tied, shared = model.config.tie_word_embeddings, model.config.share_encoder_decoder_embeddings
+    shared = model.config.share_encoder_decoder_embeddings
     for copy in (model, loaded):
         source, target = copy.model.encoder.embed_tokens.weight, copy.model.decoder.embed_tokens.weight
         assert (source is target) == shared
@@ -382,26 +336,14 @@ def test_post_ln_equals_stock_marian(tiny_model, batch):
     assert not unexpected
     assert all("embed_positions" in name or name == "final_logits_bias" for name in missing)
     ids = torch.where(batch["labels"] == -100, PAD, batch["labels"])
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    ours = model(**inputs, decoder_input_ids=ids, decoder_attention_mask=ids.ne(PAD).long())
-    stock = marian(**inputs, decoder_input_ids=ids, decoder_attention_mask=ids.ne(PAD).long())
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    inputs |= {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(PAD).long()}
+    ours, stock = model(**inputs), marian(**inputs)
     kept, source = ids != PAD, batch["attention_mask"].bool()
     torch.testing.assert_close(
         ours.encoder_last_hidden_state[source], stock.encoder_last_hidden_state[source], atol=1e-5, rtol=0
     )
     torch.testing.assert_close(ours.logits[kept][:, :PAD], stock.logits[kept][:, :PAD], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
-@pytest.mark.parametrize("variant", ["admin", "pre_ln", "b2t", "rezero"])  # the others have such layers
-def test_layers_compile_without_graph_breaks(tiny_model, variant, training):
-    torch.compiler.reset()
-    model = tiny_model(variant=variant).train(training)
-    encoder, decoder = model.model.encoder.layers[0], model.model.decoder.layers[0]
-    x, states = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
-    for layer, inputs in ((encoder, (states,)), (decoder, (x, None, states))):
-        compiled = torch.compile(layer, fullgraph=True, backend="eager")
-        torch.testing.assert_close(compiled(*inputs), layer(*inputs))
 
 
 def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny_model, batch):
@@ -416,8 +358,11 @@ def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny
     torch.testing.assert_close(loss, model(**batch).loss)
 
 
-@pytest.mark.parametrize("variant", ["admin", "dlcl_pre_ln", "dlcl_post_ln", "transparent_pre_ln"])
+@pytest.mark.parametrize(
+    "variant", ["admin", "pre_ln", "dlcl_pre_ln", "dlcl_post_ln", "transparent_pre_ln", "b2t", "rezero"]
+)
 def test_compiled_model_equals_eager(tiny_model, variant, batch):
+    """Without graph breaks, in evaluation and in training."""
     torch.compiler.reset()
     model = tiny_model(variant=variant)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -426,20 +371,13 @@ def test_compiled_model_equals_eager(tiny_model, variant, batch):
     expected = training_gradients(model, batch)
     model.zero_grad()
     compiled(**batch).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], atol=1e-6, rtol=1e-4)
-
-
-def test_resizing_without_an_output_layer(tiny_config, tmp_path):
-    model = AdminModel(tiny_config(vocab_size=40))
-    model.resize_token_embeddings(50)
-    model.save_pretrained(tmp_path)
-    assert AdminModel.from_pretrained(tmp_path).config.decoder_vocab_size == 50
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_resizing_two_vocabularies_resizes_the_sources(tiny_model, tmp_path, tied):
-    sizes = {"vocab_size": 40, "decoder_vocab_size": 50, "pad_token_id": 39, "decoder_start_token_id": 39}
+    sizes = {"vocab_size": 40, "decoder_vocab_size": 50}
     model = tiny_model(share_encoder_decoder_embeddings=False, tie_word_embeddings=tied, **sizes)
     inputs = {"input_ids": torch.tensor([[3, 4, 0]]), "decoder_input_ids": torch.tensor([[39, 48]])}
     before = model(**inputs).logits
@@ -451,13 +389,11 @@ def test_resizing_two_vocabularies_resizes_the_sources(tiny_model, tmp_path, tie
     torch.testing.assert_close(again(**inputs).logits, before, rtol=1e-5, atol=1e-5)
 
 
-def test_offloaded_weights_are_brought_to_where_they_are_needed(tiny_model, variant):
+@torch.no_grad()
+def test_offloaded_weights_are_brought_to_where_they_are_needed(tiny_model, batch, variant):
     """As `from_pretrained(device_map="auto")` does with what a GPU does not hold."""
-    model = tiny_model(variant=variant).eval()
-    ids = torch.tensor([[5, 6, 7, 0], [9, 10, 0, model.config.pad_token_id]])
-    inputs = {"input_ids": ids, "attention_mask": ids.ne(model.config.pad_token_id).long(), "decoder_input_ids": ids}
-    with torch.no_grad():
-        expected = model(**inputs).logits
-        cpu_offload(model, execution_device=torch.device("cpu"))
-        assert all(parameter.is_meta for parameter in model.parameters())
-        torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=0)
+    model = tiny_model(variant=variant)
+    expected = model(**batch).logits
+    cpu_offload(model, execution_device=torch.device("cpu"))
+    assert all(parameter.is_meta for parameter in model.parameters())
+    torch.testing.assert_close(model(**batch).logits, expected, rtol=0, atol=0)

@@ -4,7 +4,6 @@ import pytest
 
 from admin_nmt.model.omega import initial_omega
 from admin_nmt.model.rivals import deepnorm_alpha, deepnorm_beta, rival_block
-from admin_nmt.model.sublayers import count_sublayers
 
 # ω of encoder and decoder (admin-torch), then α and β of encoder and decoder (DeepNet, table 1 and its formulas).
 GOLDEN = {
@@ -22,12 +21,6 @@ def depth(request):
 
 def fields(depth: tuple[int, int]) -> dict:
     return {"encoder_layers": depth[0], "decoder_layers": depth[1]}
-
-
-def test_sublayers(tiny_config, depth):
-    config = tiny_config(**fields(depth))
-    assert count_sublayers(config, "encoder") == 2 * depth[0]
-    assert count_sublayers(config, "decoder") == 3 * depth[1]
 
 
 @pytest.mark.parametrize("rule", ["profile", "profile_reference", "log_n"])

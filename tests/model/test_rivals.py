@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.model.residual import PostNorm
-from admin_nmt.model.rivals import new_layer, rival_block, xavier_gains
+from admin_nmt.model.rivals import new_layer, xavier_gains
 from admin_nmt.model.sublayers import NORM_NAMES, Stack
 
 RELEASED = json.loads((Path(__file__).parent / "released_rivals.json").read_text())
@@ -86,11 +85,6 @@ def test_depth_scaled_initialisation(stack: Stack, layer: int):
     variance = (released.out * math.sqrt(6 / fans)) ** 2 / 3
     assert variance == pytest.approx(layer**-0.5 / (fans / 2))
     assert released.qk == released.v == pytest.approx(released.out / 2**0.5)
-
-
-@pytest.mark.parametrize("sublayer", ["self_attn", "encoder_attn"])
-def test_b2t_adds_the_input_of_the_layer_in_its_last_sublayer_alone(tiny_config, sublayer):
-    assert type(rival_block(tiny_config(variant="b2t"), "decoder", 2, sublayer)) is PostNorm
 
 
 def test_embeddings_of_t_fixup_are_scaled_by_the_depth_of_their_stack():

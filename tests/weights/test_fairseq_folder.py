@@ -1,6 +1,7 @@
 """From the files of a fairseq model to a folder that translates text, and what is said when they do not fit."""
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from admin_nmt import Translator
 from admin_nmt.hub.model_folder import check_folder
 from admin_nmt.weights.fairseq_file import CheckpointFileError
 from admin_nmt.weights.fairseq_folder import convert_checkpoint
-from admin_nmt.weights.fairseq_weights import ConversionError
 
 CODES = "#version: 0.2\na b\nab c</w>\n"
 # What masked a folder's name in the reference file has put one byte of the pickle, an opcode, before the mask instead
@@ -29,7 +29,7 @@ def dictionary(size: int, first: str = "w") -> str:
 def files(tiny_model, tmp_path):
     """Writes the files of a tiny model; gives the arguments of `convert_checkpoint` and the model."""
 
-    def write(dicts: tuple[str, ...], **fields):
+    def write(dicts: Sequence[str], **fields):
         model = tiny_model(**CONVENTIONS, **fields)
         state, args = fairseq_checkpoint(model)
         torch.save({"args": Namespace(**args), "model": state}, tmp_path / "checkpoint.pt")
@@ -75,33 +75,25 @@ def test_separate_dictionaries_and_moses(files):
     assert source.init_kwargs["moses"] == {"source": "de", "target": "en", "escape": False}
     assert target.init_kwargs["moses"] == {"source": "en", "target": "en", "escape": False}
     assert source.lowercase and target.lowercase
-    assert all(word.startswith("t") or word in ("<unk>", "<s>") for word in translate(arguments, "s1 s5").split())
+    translation = Translator.from_pretrained(arguments["output"]).translate(["s1 s5"], max_new_tokens=5)[0]
+    assert all(word.startswith("t") or word in ("<unk>", "<s>") for word in translation.split())
 
 
-def translate(arguments: dict, text: str) -> str:
-    return Translator.from_pretrained(arguments["output"]).translate([text], max_new_tokens=5)[0]
-
-
-def test_dictionary_of_another_size_is_named_with_both_numbers(files):
-    arguments, _ = files((dictionary(96),))
-    with pytest.raises(ConversionError, match=r"dict0\.txt: its 92 symbols and 4 special ones are not the 99 rows"):
+@pytest.mark.parametrize(
+    ("dicts", "named"),
+    [
+        ([dictionary(96)], r"dict0\.txt"),
+        ([dictionary(99), dictionary(99, "v")], r"dict1\.txt: .*dict0\.txt"),
+        ([], "dicts"),
+        ([dictionary(99)] * 3, "dicts"),
+    ],
+    ids=["size", "two of one vocabulary", "none", "three"],
+)
+def test_dictionaries_that_do_not_fit_are_named(files, dicts, named):
+    arguments, _ = files(dicts)
+    with pytest.raises(ValueError, match=named):
         convert_checkpoint(**arguments)
     assert not arguments["output"].exists()
-
-
-def test_shared_embeddings_need_one_dictionary(files):
-    arguments, _ = files((dictionary(99), dictionary(99, "v")))
-    with pytest.raises(ConversionError, match=r"dict1\.txt: differs from .*dict0\.txt"):
-        convert_checkpoint(**arguments)
-
-
-def test_keys_that_do_not_fit_name_the_file(files):
-    arguments, _ = files((dictionary(99),))
-    checkpoint = torch.load(arguments["checkpoint"], weights_only=False)
-    del checkpoint["model"]["encoder.layers.1.fc1.bias"]
-    torch.save(checkpoint, arguments["checkpoint"])
-    with pytest.raises(ConversionError, match=r"checkpoint\.pt: missing keys: model\.encoder\.layers\.1\.fc1\.bias"):
-        convert_checkpoint(**arguments)
 
 
 def test_a_failure_leaves_nothing_behind(files, tmp_path, monkeypatch):
@@ -115,14 +107,6 @@ def test_a_failure_leaves_nothing_behind(files, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         convert_checkpoint(**arguments)
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("name", ["dicts", "bpe_codes"])
-def test_wrong_number_of_files(files, name):
-    arguments, _ = files((dictionary(99),))
-    for paths in ([], [arguments["dicts"][0]] * 3):
-        with pytest.raises(ValueError, match=f"{name}: {len(paths)} files"):
-            convert_checkpoint(**arguments | {name: paths})
 
 
 @pytest.fixture(scope="module")
@@ -144,19 +128,14 @@ def words(path: Path, column: int = 0) -> list[str]:
 
 @pytest.mark.shared
 def test_a_real_checkpoint_translates_text_as_fairseq_generate_did(real):
+    """With the Translator, and with the Auto classes of transformers."""
     folder, output = real
-    translations = Translator.from_pretrained(output).translate(words(folder / "src20.bpe.en"))
-    assert len(translations) == 20
-    assert translations == words(folder / "hyp20.beam5.tsv", 2)
-
-
-@pytest.mark.shared
-def test_a_real_checkpoint_with_auto_classes(real):
-    folder, output = real
+    texts, expected = words(folder / "src20.bpe.en"), words(folder / "hyp20.beam5.tsv", 2)
+    assert len(expected) == 20
+    assert Translator.from_pretrained(output).translate(texts) == expected
     tokenizer, model = AutoTokenizer.from_pretrained(output), AutoModelForSeq2SeqLM.from_pretrained(output)
-    inputs = tokenizer(words(folder / "src20.bpe.en"), return_tensors="pt", padding=True)
-    translations = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
-    assert translations == words(folder / "hyp20.beam5.tsv", 2)
+    generated = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))
+    assert tokenizer.batch_decode(generated, skip_special_tokens=True) == expected
 
 
 @pytest.mark.shared
@@ -165,6 +144,6 @@ def test_a_file_with_a_misplaced_byte_is_refused(real, tmp_path):
     path = tmp_path / "damaged.pt"
     path.write_bytes((folder / "checkpoint_last.pt").read_bytes().replace(MENDED, MASKED))
     dicts = [folder / "dict.en.txt"]
-    with pytest.raises(CheckpointFileError, match=r"damaged\.pt: is damaged"):
+    with pytest.raises(CheckpointFileError, match=r"damaged\.pt"):
         convert_checkpoint(path, dicts=dicts, bpe_codes=folder / "bpe.codes", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()

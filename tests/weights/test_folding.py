@@ -7,11 +7,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stock_worker import outputs, run_stock
+from toy import randomised
 
 from admin_nmt import AdminForConditionalGeneration
+from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.folding import FoldingError, fold_layer_scale, fold_omega
 
+FOLDED = ("post_ln", "admin", "deepnorm", "ds_init")
 DEPTHS = [(1, 1), (2, 3), (6, 6), (18, 18), (60, 12)]
 TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-9}
 
@@ -26,12 +29,6 @@ def inputs(batch) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def logits(model, inputs) -> torch.Tensor:
     return model(**inputs).logits
-
-
-@torch.no_grad()
-def fill(model: AdminForConditionalGeneration, name: str, value: float | torch.Tensor) -> None:
-    """Write one ω."""
-    model.get_submodule("model").get_submodule(name).omega.copy_(torch.as_tensor(value))
 
 
 def test_stock_marian_in_another_process(tiny_model, inputs, tmp_path):
@@ -50,74 +47,16 @@ def test_stock_marian_in_another_process(tiny_model, inputs, tmp_path):
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 2), sign=st.sampled_from([1.0, -1.0]))
-def test_any_omega_folds(tiny_model, inputs, seed, spread, sign):
+@given(seed=st.integers(0, 2**32 - 1), spread=st.floats(0, 2), sign=st.sampled_from([1.0, -1.0]), trained=st.booleans())
+@torch.no_grad()
+def test_any_omega_folds(tiny_model, inputs, seed, spread, sign, trained):
     """ω_i = ±exp(spread · N(0, 1)) in every sublayer but the first."""
-    model = tiny_model().double()
+    model = tiny_model(train_omega=trained).double()
     generator = torch.Generator().manual_seed(seed)
-    for name, omega in model.named_buffers():
+    for name, omega in model.state_dict().items():
         if name.endswith("omega") and "layers.0.self_attn" not in name:
             omega.copy_(sign * (spread * torch.randn(omega.shape, generator=generator)).exp().clamp(min=1e-2))
     torch.testing.assert_close(logits(fold_omega(model), inputs), logits(model, inputs), atol=1e-9, rtol=0)
-
-
-def test_trained_omega_folds(tiny_model, batch, inputs):
-    model = tiny_model(train_omega=True).double()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    omega = model.get_parameter("model.encoder.layers.1.ffn_residual.omega")
-    before = omega.detach().clone()
-    for _ in range(3):
-        model.train()(**batch).loss.backward()
-        optimizer.step()
-    assert (omega - before).abs().max() > 1e-2
-    model.eval()
-    torch.testing.assert_close(logits(fold_omega(model), inputs), logits(model, inputs), atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])
-def test_uniform_first_omega_folds_up_to_epsilon(tiny_model, inputs, scale):
-    model = tiny_model().double()
-    for stack in ("encoder", "decoder"):
-        fill(model, f"{stack}.layers.0.self_attn_residual", scale)
-    assert_equal_up_to_epsilon(model, inputs)
-
-
-@pytest.mark.parametrize("fields", [{"variant": "deepnorm"}, {"omega_rule": "log_n"}, {"omega_rule": "n"}])
-@pytest.mark.parametrize("depth", [(3, 2), (18, 18)])
-def test_closed_forms_fold_up_to_epsilon(tiny_config, inputs, fields, depth):
-    config = tiny_config(encoder_layers=depth[0], decoder_layers=depth[1], **fields)
-    assert_equal_up_to_epsilon(AdminForConditionalGeneration(config).double().eval(), inputs)
-
-
-def assert_equal_up_to_epsilon(model: AdminForConditionalGeneration, inputs: dict[str, torch.Tensor]) -> None:
-    expected = logits(model, inputs)[..., :-1]
-    error = (logits(fold_omega(model), inputs)[..., :-1] - expected).abs().max()
-    assert 0 < error < 5e-5 * expected.abs().max()
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"variant": "deepnorm"},
-        {"variant": "post_ln"},
-        {"variant": "ds_init", "released_init": True},
-        {"train_omega": True},
-    ],
-)
-def test_leaves_the_model_alone(tiny_model, fields):
-    model = tiny_model(**fields).train()
-    model.generation_config.num_beams = 5
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    folded = fold_omega(model)
-    with torch.no_grad():
-        for parameter in folded.parameters():
-            parameter.zero_()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert model.config.variant == fields.get("variant", "admin")
-    assert folded.config.variant == "post_ln"
-    assert folded.training and folded.generation_config.num_beams == 5
-    assert not any("omega" in name for name in folded.state_dict())
 
 
 @pytest.mark.parametrize("fields", [{"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False}])
@@ -130,56 +69,84 @@ def test_folded_model_is_saved_and_loaded(tiny_model, inputs, tmp_path, fields):
     assert (reloaded.lm_head.weight is not reloaded.model.decoder.embed_tokens.weight) == untied
 
 
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-@pytest.mark.parametrize("omega", [torch.linspace(1, 2, 16), torch.full((16,), -1.0)])
-def test_first_omega_that_is_not_one_positive_number_is_refused(tiny_model, stack, omega):
-    model = tiny_model()
-    fill(model, f"{stack}.layers.0.self_attn_residual", omega)
-    with pytest.raises(FoldingError, match=f"{stack} 0 self_attn: "):
-        fold_omega(model)
+@pytest.mark.parametrize(
+    ("fields", "first_omega"),
+    [
+        *(({}, scale) for scale in (0.5, 6.0)),
+        *(
+            ({"encoder_layers": 18, "decoder_layers": 18} | closed_form, None)
+            for closed_form in ({"variant": "deepnorm"}, {"omega_rule": "log_n"}, {"omega_rule": "n"})
+        ),
+    ],
+    ids=str,
+)
+def test_a_uniform_first_omega_folds_up_to_epsilon(tiny_config, inputs, fields, first_omega):
+    """ε of the first LayerNorm is not scaled along."""
+    model = AdminForConditionalGeneration(tiny_config(**fields))
+    if first_omega is not None:
+        model = randomised(model, first_omega)
+    model = model.double().eval()
+    expected = logits(model, inputs)[..., :-1]
+    error = (logits(fold_omega(model), inputs)[..., :-1] - expected).abs().max()
+    assert 0 < error < 5e-5 * expected.abs().max()
 
 
-@pytest.mark.parametrize("entry", [0.0, 9e-4, -9e-4, torch.nan])
-def test_omega_near_zero_is_refused(tiny_model, entry):
-    model = tiny_model()
-    omega = torch.ones(16)
-    omega[5] = entry
-    fill(model, "decoder.layers.1.encoder_attn_residual", omega)
-    with pytest.raises(FoldingError, match="decoder 1 encoder_attn: "):
-        fold_omega(model)
+def test_layernorm_scaling_becomes_pre_ln(tiny_model, inputs):
+    model = tiny_model(variant="ln_scaling").double()
+    folded = fold_layer_scale(model)
+    assert folded.config.variant == "pre_ln"
+    torch.testing.assert_close(logits(folded, inputs), logits(model, inputs), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(
-    "variant",
+    "fields",
     [
-        "dlcl_pre_ln",
-        "dlcl_post_ln",
-        "transparent_post_ln",
-        "transparent_pre_ln",
-        "pre_ln",
-        "b2t",
-        "rezero",
-        "t_fixup",
-        "ln_scaling",
+        {},
+        {"variant": "deepnorm"},
+        {"variant": "ds_init", "released_init": True},
+        {"train_omega": True},
+        {"variant": "ln_scaling"},
     ],
+    ids=str,
 )
+def test_leaves_the_model_alone(tiny_model, fields):
+    model = tiny_model(**fields).train()
+    model.generation_config.num_beams = 5
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    folded = (fold_layer_scale if "ln_scaling" in fields.values() else fold_omega)(model)
+    with torch.no_grad():
+        for parameter in folded.parameters():
+            parameter.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.config.variant == fields.get("variant", "admin")
+    assert folded.training and folded.generation_config.num_beams == 5
+    assert not any("omega" in name for name in folded.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("stack", "layer", "sublayer", "omega"),
+    [
+        ("encoder", 0, "self_attn", torch.linspace(1, 2, 16)),
+        ("decoder", 0, "self_attn", torch.full((16,), -1.0)),
+        *(("decoder", 1, "encoder_attn", torch.ones(16).index_fill(0, torch.tensor(5), x)) for x in (9e-4, torch.nan)),
+    ],
+    ids=["first, not uniform", "first, negative", "near zero", "nan"],
+)
+@torch.no_grad()
+def test_omega_that_cannot_be_folded_is_named(tiny_model, stack, layer, sublayer, omega):
+    model = tiny_model()
+    model.get_buffer(f"model.{stack}.layers.{layer}.{sublayer}_residual.omega").copy_(omega)
+    with pytest.raises(FoldingError, match=f"{stack} {layer} {sublayer}: "):
+        fold_omega(model)
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in FOLDED])
 def test_other_variants_are_refused_by_name(tiny_model, variant):
     with pytest.raises(FoldingError, match=variant):
         fold_omega(tiny_model(variant=variant))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_refused(tiny_model, dtype):
-    with pytest.raises(FoldingError, match=str(dtype)):
-        fold_omega(tiny_model().to(dtype))
-    with pytest.raises(FoldingError, match=str(dtype)):
-        fold_layer_scale(tiny_model(variant="ln_scaling").to(dtype))
-
-
-def test_layernorm_scaling_becomes_pre_ln(tiny_model, inputs):
-    model = tiny_model(variant="ln_scaling").double()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    folded = fold_layer_scale(model)
-    assert folded.config.variant == "pre_ln"
-    torch.testing.assert_close(logits(folded, inputs), logits(model, inputs), atol=1e-12, rtol=0)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+@pytest.mark.parametrize(("fold", "variant"), [(fold_omega, "admin"), (fold_layer_scale, "ln_scaling")])
+def test_half_precision_is_refused(tiny_model, fold, variant):
+    with pytest.raises(FoldingError, match="bfloat16"):
+        fold(tiny_model(variant=variant).bfloat16())

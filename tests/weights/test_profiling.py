@@ -1,6 +1,5 @@
 """ω of ADMIN: equality with a plain recomputation, and what profiling must leave alone."""
 
-import itertools
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -9,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.weights.profiling import profile_omega
 
 HEADS = 4
@@ -114,26 +112,6 @@ def test_equals_a_plain_recomputation(fresh_model, batch, mode, profile, train_o
             torch.testing.assert_close(vector, torch.full_like(vector, value))
 
 
-def test_omega_starts_at_one_and_grows(fresh_model, batch):
-    omega = profile_omega(fresh_model(encoder_layers=6, dropout=0.1), batch)
-    assert [len(values) for values in omega.values()] == [2 * 6, 3 * 2]
-    for values in omega.values():
-        assert values[0] == 1
-        assert all(low < high for low, high in itertools.pairwise(values))
-
-
-def test_padding_does_not_count(fresh_model, batch):
-    model = fresh_model()
-    padded = {
-        "input_ids": F.pad(batch["input_ids"], (0, 5), value=98),
-        "attention_mask": F.pad(batch["attention_mask"], (0, 5)),
-        "labels": F.pad(batch["labels"], (0, 8), value=-100),
-    }
-    omega = profile_omega(model, batch)
-    for stack, values in profile_omega(model, padded).items():
-        assert values == pytest.approx(omega[stack], rel=1e-5)
-
-
 @pytest.mark.parametrize("mode", ["unit", "reference"])
 def test_every_call_measures_the_same(fresh_model, batch, mode):
     """Dropout is on, from a seed of its own: the ranks of a run agree, and so does a second call."""
@@ -158,8 +136,37 @@ def test_leaves_random_numbers_and_mode_alone(fresh_model, batch, training):
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+@pytest.mark.parametrize("mode", ["unit", "reference"])
+def test_omega_stays_where_a_batch_cannot_be_run(fresh_model, mode):
+    """It would stay 1: a model of plain post-LN under another name."""
+    model = fresh_model(max_position_embeddings=8, omega_rule="log_n")
+    before = {name: [omega.clone() for omega in stack] for name, stack in written(model).items()}
+    ids = torch.full((1, 9), 5)
+    with pytest.raises(ValueError, match="max_position_embeddings"):
+        profile_omega(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, mode)
+    for name, stack in written(model).items():
+        assert all(torch.equal(x, y) for x, y in zip(before[name], stack, strict=True))
+    assert model.config.omega_rule == "log_n" and not model.config.omega_profiled
+
+
+def test_padding_does_not_count(fresh_model, batch):
+    """Nor do padded targets, be they filled up by a collator or by a tokenizer."""
+    model = fresh_model()
+    padded = {
+        "input_ids": F.pad(batch["input_ids"], (0, 5), value=98),
+        "attention_mask": F.pad(batch["attention_mask"], (0, 5)),
+        "labels": F.pad(batch["labels"], (0, 8), value=-100),
+    }
+    omega = profile_omega(model, batch)
+    for stack, values in profile_omega(model, padded).items():
+        assert values == pytest.approx(omega[stack], rel=1e-5)
+    filled = batch | {"labels": batch["labels"].masked_fill(batch["labels"] == -100, model.config.pad_token_id)}
+    assert profile_omega(model, filled) == omega
+
+
 @pytest.mark.parametrize("train_omega", [False, True])
 def test_saved_with_the_checkpoint(fresh_model, batch, tmp_path, train_omega):
+    """ω of a stack's first sublayer is never trained, so that the model can be folded."""
     model = fresh_model(train_omega=train_omega)
     assert not model.config.omega_profiled
     omega = profile_omega(model, batch)
@@ -168,61 +175,33 @@ def test_saved_with_the_checkpoint(fresh_model, batch, tmp_path, train_omega):
     assert reloaded.config.omega_profiled
     for stack, vectors in written(reloaded).items():
         assert [vector[0].item() for vector in vectors] == pytest.approx(omega[stack], rel=1e-6)
-
-
-def test_first_omega_is_never_trained(fresh_model, tmp_path):
-    """Only so can a model with a trained ω be folded; a model that was loaded is no exception."""
-    model = fresh_model(train_omega=True)
-    model.save_pretrained(tmp_path)
-    for each in (model, AdminForConditionalGeneration.from_pretrained(tmp_path)):
+    for each in (model, reloaded):
         trained = [name for name, tensor in each.named_parameters() if name.endswith("omega") and tensor.requires_grad]
-        assert len(trained) == 2 * 3 + 3 * 2 - 2
+        assert len(trained) == (2 * 3 + 3 * 2 - 2 if train_omega else 0)
         assert not any("layers.0.self_attn" in name for name in trained)
 
 
-@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant != "admin"])
-def test_other_variants_are_refused(fresh_model, batch, variant):
-    with pytest.raises(ValueError, match=variant):
-        profile_omega(fresh_model(variant=variant), batch)
-
-
-def test_padded_targets_are_no_tokens(fresh_model, batch):
-    """Whether a collator or a tokenizer filled them up."""
-    model = fresh_model()
-    expected = profile_omega(model, batch)
-    padding = batch["labels"] == -100
-    assert padding.any()
-    batch["labels"][padding] = model.config.pad_token_id
-    assert profile_omega(model, batch) == expected
-
-
-@pytest.mark.parametrize("mode", ["unit", "reference"])
-def test_omega_stays_where_a_batch_cannot_be_run(fresh_model, mode):
-    """It would stay 1: a model of plain post-LN under another name."""
-    model = fresh_model(max_position_embeddings=8, omega_rule="log_n")
-    before = {name: [omega.clone() for omega in stack] for name, stack in written(model).items()}
-    ids = torch.full((1, 9), 5)
-    with pytest.raises(ValueError, match="9 tokens are more than max_position_embeddings"):
-        profile_omega(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}, mode)
-    for name, stack in written(model).items():
-        assert all(torch.equal(x, y) for x, y in zip(before[name], stack, strict=True))
-    assert model.config.omega_rule == "log_n" and not model.config.omega_profiled
-
-
-@pytest.mark.parametrize("field", ["input_ids", "attention_mask", "labels"])
-def test_missing_field_is_refused(fresh_model, batch, field):
-    del batch[field]
-    with pytest.raises(ValueError, match=field):
+@pytest.mark.parametrize(
+    ("named", "change"),
+    [
+        ("input_ids", lambda batch: batch.pop("input_ids")),
+        ("attention_mask", lambda batch: batch.pop("attention_mask")),
+        ("labels", lambda batch: batch.pop("labels")),
+        ("no token", lambda batch: batch["attention_mask"].fill_(0)),
+        ("no token", lambda batch: batch["labels"].fill_(-100)),
+    ],
+)
+def test_batches_without_tokens_are_refused(fresh_model, batch, named, change):
+    change(batch)
+    with pytest.raises(ValueError, match=named):
         profile_omega(fresh_model(), batch)
 
 
-@pytest.mark.parametrize(("field", "padding"), [("attention_mask", 0), ("labels", -100)])
-def test_empty_batch_is_refused(fresh_model, batch, field, padding):
-    batch[field].fill_(padding)
-    with pytest.raises(ValueError, match="no token"):
-        profile_omega(fresh_model(), batch)
-
-
-def test_unknown_mode_is_refused(fresh_model, batch):
-    with pytest.raises(ValueError, match="'units' is not one of unit, reference"):
-        profile_omega(fresh_model(), batch, mode="units")
+@pytest.mark.parametrize(
+    ("fields", "mode", "named"),
+    [*(({"variant": name}, "unit", name) for name in ("post_ln", "deepnorm", "rezero")), ({}, "units", "units")],
+    ids=str,
+)
+def test_other_variants_and_modes_are_refused(fresh_model, batch, fields, mode, named):
+    with pytest.raises(ValueError, match=named):
+        profile_omega(fresh_model(**fields), batch, mode=mode)
