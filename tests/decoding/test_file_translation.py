@@ -1,6 +1,5 @@
 """A translation of a file that is stopped anywhere and started again gives the file of one that was not."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import Killed, KilledAfter
 
-from admin_nmt.decoding.file_translation import PartialFile, chunks, one_line, translate_file
+from admin_nmt.decoding.file_translation import PartialFile, one_line, translate_file
 from admin_nmt.decoding.worker_processes import one_after_the_other
 
 SETTINGS = {"model": "abc", "num_beams": 5}
@@ -39,10 +38,12 @@ LINES = [f"line {number}" for number in range(10)]
 TRANSLATED = "".join(f"{line[::-1]}\n" for line in LINES)
 
 
-def test_uninterrupted(tmp_path):
-    assert run(tmp_path / "out", LINES).calls == 4
-    assert (tmp_path / "out").read_text() == TRANSLATED
-    assert leftovers(tmp_path) == ["out"]
+@pytest.fixture
+def stopped(tmp_path) -> Path:
+    """An output whose translation was killed after 6 of its 10 lines."""
+    with pytest.raises(Killed):
+        run(tmp_path / "out", LINES, limit=2)
+    return tmp_path / "out"
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3])
@@ -55,34 +56,19 @@ def test_goes_on_after_a_stop(tmp_path, limit):
     assert leftovers(tmp_path) == ["out"]
 
 
-def killed_before_the_first_record(output: Path) -> None:
-    """What SIGKILL leaves behind while the first chunk is on its way to the disk."""
-    with PartialFile(output, SETTINGS) as file:
-        record = file.record.read_text()
-    output.with_name("out.partial").write_text("half of a chu")
-    output.with_name("out.partial.json").write_text(record)
-
-
-def test_goes_on_after_a_kill_within_the_first_chunk(tmp_path):
-    killed_before_the_first_record(tmp_path / "out")
-    assert run(tmp_path / "out", LINES).calls == 4
-    assert (tmp_path / "out").read_text() == TRANSLATED
-    assert leftovers(tmp_path) == ["out"]
-
-
-def test_the_first_chunk_has_settings_too(tmp_path):
-    killed_before_the_first_record(tmp_path / "out")
-    with pytest.raises(ValueError, match="made with num_beams 5, not 1"):
-        run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1})
-
-
-def test_a_record_without_lines_binds_nobody(tmp_path):
-    """A kill right after the start, before anything was written."""
+@pytest.mark.parametrize(("written", "bound"), [("half of a chu", True), ("", False)])
+def test_goes_on_after_a_kill_within_the_first_chunk(tmp_path, written, bound):
+    """Its settings count as soon as something is written."""
     with PartialFile(tmp_path / "out", SETTINGS) as file:
         record = file.record.read_text()
-    (tmp_path / "out.partial").touch()
+    (tmp_path / "out.partial").write_text(written)
     (tmp_path / "out.partial.json").write_text(record)
-    assert run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1}).calls == 4
+    if bound:
+        with pytest.raises(ValueError, match="num_beams"):
+            run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1})
+    assert run(tmp_path / "out", LINES, settings=SETTINGS | ({} if bound else {"num_beams": 1})).calls == 4
+    assert (tmp_path / "out").read_text() == TRANSLATED
+    assert leftovers(tmp_path) == ["out"]
 
 
 @given(st.lists(st.text(), max_size=12), st.integers(0, 4), st.binary(max_size=9))
@@ -102,49 +88,40 @@ def test_any_lines_any_stop_any_rest(tmp_path_factory, lines, limit, rest):
     assert written.count(b"\n") == len(lines)
 
 
-def test_other_settings_are_refused_by_name(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"settings": SETTINGS | {"num_beams": 1}}, "num_beams"),
+        ({"settings": SETTINGS | {"backend": "ctranslate2"}}, "backend"),
+        ({"lines": ["line 0", "other", *LINES[2:]]}, "first 6 lines"),
+        ({"lines": LINES[:5]}, "first 6 lines"),
+    ],
+)
+def test_another_translation_does_not_go_on(stopped, options, named):
+    with pytest.raises(ValueError, match=named):
+        run(stopped, **{"lines": LINES} | options)
+    assert run(stopped, LINES).calls == 2
+    assert stopped.read_text() == TRANSLATED
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("out.partial.json", ""), ("out.partial.json", "{"), ("out.partial.json", None), ("out.partial", "x\n")],
+)
+def test_a_damaged_partial_file_is_refused(stopped, name, content):
+    path = stopped.with_name(name)
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(ValueError, match=name):
+        run(stopped, LINES)
+
+
+def test_an_input_may_grow_and_an_older_output_stays_until_the_end(stopped):
+    stopped.write_text("old\n")
     with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    with pytest.raises(ValueError, match="num_beams"):
-        run(tmp_path / "out", LINES, settings=SETTINGS | {"num_beams": 1})
-    with pytest.raises(ValueError, match="backend"):
-        run(tmp_path / "out", LINES, settings=SETTINGS | {"backend": "ctranslate2"})
-    assert run(tmp_path / "out", LINES).calls == 2
-
-
-@pytest.mark.parametrize("lines", [["line 0", "other", *LINES[2:]], LINES[:5]], ids=["changed", "shorter"])
-def test_other_sources_are_refused(tmp_path, lines):
-    with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    with pytest.raises(ValueError, match="the first 6 lines of the input are not those"):
-        run(tmp_path / "out", lines)
-    run(tmp_path / "out", LINES)
-    assert (tmp_path / "out").read_text() == TRANSLATED
-
-
-def test_an_input_may_grow(tmp_path):
-    with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    run(tmp_path / "out", [*LINES, "more"])
-    assert (tmp_path / "out").read_text() == TRANSLATED + "erom\n"
-
-
-@pytest.mark.parametrize("damage", ["", "{", None])
-def test_a_lost_record_is_refused(tmp_path, damage):
-    with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    record = tmp_path / "out.partial.json"
-    record.unlink() if damage is None else record.write_text(damage)
-    with pytest.raises(ValueError, match=r"out\.partial\.json"):
-        run(tmp_path / "out", LINES)
-
-
-def test_a_shortened_file_is_refused(tmp_path):
-    with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    (tmp_path / "out.partial").write_text("x\n")
-    with pytest.raises(ValueError, match="shorter than it was"):
-        run(tmp_path / "out", LINES)
+        run(stopped, [*LINES, "more"], limit=1)
+    assert stopped.read_text() == "old\n"
+    run(stopped, [*LINES, "more"])
+    assert stopped.read_text() == TRANSLATED + "erom\n"
 
 
 WRITER = """
@@ -170,40 +147,3 @@ def test_a_second_process_is_refused(tmp_path, ends):
     assert leftovers(tmp_path) == ([] if ends == "closes" else ["out.partial", "out.partial.json", "out.partial.lock"])
     run(tmp_path / "out", LINES)
     assert leftovers(tmp_path) == ["out"]
-
-
-def test_an_older_output_stays_until_the_end(tmp_path):
-    (tmp_path / "out").write_text("old\n")
-    with pytest.raises(Killed):
-        run(tmp_path / "out", LINES, limit=2)
-    assert (tmp_path / "out").read_text() == "old\n"
-    assert json.loads((tmp_path / "out.partial.json").read_text())["lines"] == 6
-    run(tmp_path / "out", LINES)
-    assert (tmp_path / "out").read_text() == TRANSLATED
-
-
-def test_no_folder_for_the_output(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no such folder; create it first: .*absent"):
-        run(tmp_path / "absent" / "out", LINES)
-    assert leftovers(tmp_path) == []
-
-
-def test_several_lines_of_a_source_shift_nothing(tmp_path):
-    """As with n-best lists; what one source takes is one line otherwise."""
-
-    def twice(limit: int | None = None):
-        return one_after_the_other(KilledAfter(lambda line: f"{line}\n{line}", limit))
-
-    with pytest.raises(Killed), PartialFile(tmp_path / "out", SETTINGS) as file:
-        translate_file(twice(1), LINES, file, chunk_size=4)
-    with PartialFile(tmp_path / "out", SETTINGS) as file:
-        assert file.lines == 4
-        translate_file(twice(), LINES, file, chunk_size=4)
-    assert (tmp_path / "out").read_text() == "".join(f"{line}\n{line}\n" for line in LINES)
-
-
-@given(st.lists(st.text()), st.integers(1, 5))
-def test_chunks_lose_nothing(lines, size):
-    parts = list(chunks(lines, size))
-    assert [line for part in parts for line in part] == lines
-    assert all(len(part) == size for part in parts[:-1])

@@ -1,7 +1,6 @@
 """The stock Marians of the Hub, as Helsinki-NLP has them there: sentencepiece, a `<pad>` with a logit, `vocab.json`."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,9 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTo
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.data.tokenization.pieces import piece_texts, tokenizer_digest
 from admin_nmt.decoding.search.forced_decoding import target_log_probs
 from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.translator import Translator
-from admin_nmt.hub import model_folder
 
 SENTENCES = random_texts(12)
 SIDES = ("source", "target")
@@ -115,45 +111,9 @@ def test_it_runs_in_ctranslate2(marian, tmp_path, monkeypatch):
 
 
 def test_it_is_evaluated(marian, tmp_path):
-    """Its tokenizer has no tokenizer.json, by which others are known to the cache."""
     for side in SIDES:
         (tmp_path / side).write_text("".join(f"{text}\n" for text in SENTENCES))
     files = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
     command = ["evaluate", str(marian), *files, "--language", "de"]
     results = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
     assert results["sentences"] == results["nll_sentences"] == len(SENTENCES) and results["nll"] > 0
-    tokenizer = load_tokenizers(marian)[0]
-    assert tokenizer_digest(tokenizer) == tokenizer_digest(load_tokenizers(marian)[0])
-    other = MarianTokenizer.from_pretrained(marian)
-    other.add_tokens(["another"])
-    assert tokenizer_digest(other) != tokenizer_digest(tokenizer)
-
-
-def test_a_missing_package_is_named(marian, monkeypatch):
-    def without(folder):
-        raise ImportError("MarianTokenizer requires the SentencePiece library")
-
-    monkeypatch.setattr(model_folder, "load_tokenizers", without)
-    with pytest.raises(ImportError, match=r"its tokenizer needs a package .* pip install 'admin_nmt\[marian\]'"):
-        Translator.from_pretrained(marian)
-
-
-def test_two_vocabularies_in_one_tokenizer(marian, tmp_path):
-    """Ids of the source are spelt by its pieces, those of the target by the target's."""
-    vocabularies = {}
-    for side, texts in zip(SIDES, (SENTENCES, [text[::-1] for text in SENTENCES]), strict=True):
-        vocabularies[side] = vocabulary(pieces_of(tmp_path, side, texts) + ["extra"] * (side == "target"))
-        (tmp_path / f"{side}.json").write_text(json.dumps(vocabularies[side]))
-    spm = {f"{side}_spm": str(tmp_path / f"{side}.spm") for side in SIDES}
-    files = {"vocab": str(tmp_path / "source.json"), "target_vocab_file": str(tmp_path / "target.json")}
-    MarianTokenizer(**files, **spm, separate_vocabs=True).save_pretrained(tmp_path)
-    source, target = load_tokenizers(tmp_path)
-    text = SENTENCES[0]
-    assert "".join(piece_texts(source, source(text)["input_ids"])).strip() == text
-    assert "".join(piece_texts(target, target(text_target=text[::-1])["input_ids"])).strip() == text[::-1]
-    config = MarianConfig(
-        vocab_size=len(vocabularies["source"]), decoder_vocab_size=len(vocabularies["target"]), eos_token_id=0,
-        pad_token_id=source.pad_token_id, share_encoder_decoder_embeddings=False,
-    )  # fmt: skip
-    assert model_folder.check_tokenizers(tmp_path, config)
-    shutil.rmtree(tmp_path)

@@ -7,6 +7,9 @@ from transformers import PreTrainedModel
 
 from admin_nmt.decoding.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET
 
+VOCABULARY = 12
+PAD, EOS = VOCABULARY - 1, 0
+
 
 @torch.no_grad()
 def plain_beam_search(

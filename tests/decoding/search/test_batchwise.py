@@ -52,23 +52,6 @@ def test_a_narrow_model_computes_a_batch_on_each_thread(tiny_model, two_threads)
     assert torch.get_num_threads() == 2
 
 
-def test_a_wide_model_computes_one_at_a_time(tiny_model, two_threads):
-    model = tiny_model()
-    model.config.d_model = 512
-    assert {row[1] for row in batchwise(model, [4] * 12, where, **OPTIONS)} == {threading.current_thread().name}
-
-
-def test_cores_are_shared_out_once(tiny_model, two_threads):
-    """By the first of several calls at a time: the others would get in its way."""
-    model = tiny_model()
-
-    def nested(batch: list[int]) -> list[tuple]:
-        return [batchwise(model, [4] * 12, where, **OPTIONS)[0] for _ in batch]
-
-    names = {row[1] for row in batchwise(model, [4] * 6, nested, **OPTIONS)}
-    assert all(name.startswith("batch") for name in names)
-
-
 def test_an_error_comes_through_and_frees_the_cores(tiny_model, two_threads):
     model, begun = tiny_model(), []
 
@@ -82,11 +65,3 @@ def test_an_error_comes_through_and_frees_the_cores(tiny_model, two_threads):
     assert len(begun) < 100  # what waits is not begun
     assert torch.get_num_threads() == 2
     assert len({row[1] for row in batchwise(model, [4] * 300, where, **OPTIONS)}) <= 2
-
-
-def test_a_gpu_computes_attention_without_cudnn(tiny_model, monkeypatch):
-    """Which would build a plan for the shape of every batch."""
-    model = tiny_model()
-    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
-    seen = batchwise(model, [4] * 12, lambda batch: [torch.backends.cuda.cudnn_sdp_enabled()] * len(batch), **OPTIONS)
-    assert torch.backends.cuda.cudnn_sdp_enabled() and seen == [False] * 12

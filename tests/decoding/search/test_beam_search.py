@@ -59,45 +59,25 @@ def test_same_as_generate(tiny_model, sources, monkeypatch, options):
     assert len({tuple(ids) for ids in ours}) > 1
 
 
+NAMES = "post_ln pre_ln dlcl_pre_ln dlcl_post_ln deepnorm b2t rezero transparent_post_ln transparent_pre_ln"
+TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "vocab_size": 31}
+
+
 @pytest.mark.parametrize(
-    "variant",
-    [
-        "post_ln",
-        "pre_ln",
-        "dlcl_pre_ln",
-        "dlcl_post_ln",
-        "deepnorm",
-        "b2t",
-        "rezero",
-        "transparent_post_ln",
-        "transparent_pre_ln",
-    ],
+    "fields",
+    [*({"variant": name} for name in NAMES.split()), TWO_VOCABULARIES | {"decoder_attention_heads": 2}],
+    ids=lambda fields: next(iter(fields.values())),
 )
-def test_every_variant(tiny_model, sources, monkeypatch, variant):
-    model = tiny_model(vocab_size=VOCABULARY, variant=variant)
-    ours, expected = both_searches(model, sources, monkeypatch, num_beams=4)
+def test_every_architecture(tiny_model, sources, monkeypatch, fields):
+    ours, expected = both_searches(tiny_model(**{"vocab_size": VOCABULARY} | fields), sources, monkeypatch, num_beams=4)
     assert ours == expected
 
 
 @pytest.mark.parametrize("variant", ["admin", "pre_ln"])
-def test_stock_models(tiny_model, sources, monkeypatch, variant):
-    stock = standard_model(tiny_model(vocab_size=VOCABULARY, variant=variant))
-    ours, expected = both_searches(stock, sources, monkeypatch, num_beams=5, length_penalty=0.8)
-    assert ours == expected
-    assert ours == generate_ids(tiny_model_of(stock, tiny_model, variant), sources, num_beams=5, length_penalty=0.8)
-
-
-def tiny_model_of(stock, tiny_model, variant: str) -> AdminForConditionalGeneration:
-    """Our model of the same weights: `tiny_model` draws the same ones again from the same seed."""
-    torch.manual_seed(0)
-    return tiny_model(vocab_size=VOCABULARY, variant=variant)
-
-
-def test_two_vocabularies_and_a_decoder_of_another_width_of_heads(tiny_model, sources, monkeypatch):
-    fields = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31, "decoder_attention_heads": 2}
-    model = tiny_model(vocab_size=31, **fields)
-    ours, expected = both_searches(model, sources, monkeypatch, num_beams=3)
-    assert ours == expected
+def test_standard_models(tiny_model, sources, monkeypatch, variant):
+    model = tiny_model(vocab_size=VOCABULARY, variant=variant)
+    ours, expected = both_searches(standard_model(model), sources, monkeypatch, num_beams=5, length_penalty=0.8)
+    assert ours == expected == generate_ids(model, sources, num_beams=5, length_penalty=0.8)
 
 
 @pytest.mark.parametrize(
@@ -114,18 +94,6 @@ def test_settings_that_only_generate_knows_go_there(tiny_model, sources, monkeyp
     monkeypatch.setattr(type(model), "generate", lambda self, **kwargs: calls.append(kwargs) or search(self, **kwargs))
     generate_ids(model, sources, **options)
     assert calls
-
-
-def test_a_minimum_above_the_limit_still_ends(tiny_model, sources):
-    outputs = generate_ids(tiny_model(vocab_size=VOCABULARY), sources, num_beams=2, min_new_tokens=9, max_new_tokens=4)
-    assert [len(ids) for ids in outputs] == [4] * len(sources)
-
-
-def test_fewer_tokens_than_hypotheses(tiny_model, sources):
-    allowed = {21, 22}
-    banned = [token for token in range(1, VOCABULARY) if token not in allowed]
-    outputs = generate_ids(tiny_model(vocab_size=VOCABULARY), sources, num_beams=5, suppress_tokens=banned)
-    assert all(ids and set(ids) <= allowed for ids in outputs)
 
 
 def state(model) -> list[tuple]:
@@ -200,14 +168,6 @@ def test_another_thread_runs_the_model_in_the_middle_of_a_search(tiny_model, sou
     hook = model.model.decoder.layers[1].register_forward_hook(run_elsewhere)
     assert generate_ids(model, sources, num_beams=3) == expected
     assert found == alone
-
-
-@pytest.mark.slow
-def test_a_compiled_model_searches_alike(tiny_model, sources):
-    model = tiny_model(vocab_size=VOCABULARY)
-    expected = generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5)
-    model.compile(backend="eager")
-    assert generate_ids(model, sources[:4], num_beams=2, max_new_tokens=5) == expected
 
 
 @pytest.mark.parametrize("columns", [90, 2560, 2561, 5000])

@@ -52,38 +52,23 @@ def test_a_model_with_itself_is_the_model(models, sources):
     assert drawn == generate_ids(models[0], sources, sampling=draw)
 
 
-def test_what_cannot_be_an_ensemble_is_refused(models, tiny_model, sources):
-    with pytest.raises(ValueError, match="ensemble of 1"):
-        Ensemble(models[:1])
-    other = tiny_model(vocab_size=VOCABULARY + 1)
-    models[0].name_or_path, other.name_or_path = "runs/a", "runs/b"
-    with pytest.raises(ValueError, match=r"runs/a and runs/b .*vocab_size"):
-        Ensemble([models[0], other])
-    with pytest.raises(ValueError, match="an ensemble does not work with no_repeat_ngram_size; leave that out"):
-        generate_ids(Ensemble(models), sources, no_repeat_ngram_size=2)
+@pytest.mark.parametrize("field", ["vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id"])
+def test_models_that_share_no_vocabulary_are_refused(tiny_model, field):
+    models = [tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions) for positions in (40, 20, 30)]
+    assert Ensemble(models).config.max_position_embeddings == 20
+    setattr(models[2].config, field, 3)
+    with pytest.raises(ValueError, match=field):
+        Ensemble(models)
+
+
+def test_scores_are_float32_whatever_the_logits():
+    logits = torch.randn(3, 1000).bfloat16()
+    torch.testing.assert_close(combined([logits]), logits.float().log_softmax(-1))
 
 
 def test_a_model_whose_scores_are_no_numbers_is_found(models, sources):
     with torch.no_grad():
         models[1].model.decoder.layers[0].fc2.bias[0] = math.nan
     models[1].name_or_path = "runs/b"
-    with pytest.raises(ValueError, match="runs/b: its scores are not finite"):
+    with pytest.raises(ValueError, match="runs/b"):
         generate_ids(Ensemble(models), sources, num_beams=2)
-
-
-@pytest.mark.parametrize("field", ["pad_token_id", "eos_token_id", "decoder_start_token_id"])
-def test_models_of_other_special_tokens_are_refused(tiny_model, field):
-    others = tiny_model(vocab_size=VOCABULARY)
-    setattr(others.config, field, 3)
-    with pytest.raises(ValueError, match=f"their {field} is .* and 3"):
-        Ensemble([tiny_model(vocab_size=VOCABULARY), others])
-
-
-def test_has_the_fewest_positions_of_its_models(tiny_model):
-    models = [tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions) for positions in (40, 20, 30)]
-    assert Ensemble(models).config.max_position_embeddings == 20
-
-
-def test_scores_are_float32_whatever_the_logits():
-    logits = torch.randn(3, 1000).bfloat16()
-    torch.testing.assert_close(combined([logits]), logits.float().log_softmax(-1))

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from toy import random_ids
 
-from admin_nmt.decoding.search import packed_products
+from admin_nmt.decoding.search import decoding_precision, packed_products
+from admin_nmt.decoding.search.decoding_precision import in_precision, products_dtype
 from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.search.packed_products import PackedLinear, can_pack_products, with_packed_products
 
@@ -33,8 +34,15 @@ def x() -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_float32_is_exact_to_rounding(layer, x):
-    torch.testing.assert_close(PackedLinear(layer, torch.float32)(x), layer(x), **NEAR)
+def test_float32_is_exact_to_rounding_in_copies_too(layer, x, monkeypatch):
+    """Small products are the layer's own."""
+    packed = PackedLinear(layer, torch.float32)
+    found = packed(x)
+    torch.testing.assert_close(found, layer(x), **NEAR)
+    for copied in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
+        assert torch.equal(copied(x), found)
+    monkeypatch.setattr(packed_products, "SMALL", 2**20)
+    assert torch.equal(packed(x), layer(x))
 
 
 @needs_bfloat16
@@ -51,21 +59,6 @@ def test_the_layer_computes_what_needs_a_gradient(layer, x):
     found, layer.weight.grad = layer.weight.grad, None
     layer(x).sum().backward()
     assert torch.equal(found, layer.weight.grad)
-
-
-@torch.no_grad()
-def test_small_products_and_other_dtypes_are_the_layers_own(layer, x, monkeypatch):
-    packed = PackedLinear(layer, torch.float32)
-    monkeypatch.setattr(packed_products, "SMALL", 2**20)
-    assert torch.equal(packed(x), layer(x))
-    assert packed.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
-def test_a_copy_computes_the_same(layer, x, again):
-    packed = PackedLinear(layer, torch.float32)
-    assert torch.equal(again(packed)(x), packed(x))
 
 
 @needs_bfloat16
@@ -96,3 +89,34 @@ def test_a_packed_model_can_be_exported(tiny_model):
     encoder = with_packed_products(model, torch.bfloat16).get_encoder()
     found = torch.export.export(encoder, (), inputs).module()(**inputs).last_hidden_state
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("fast", "width", "expected"),
+    [(True, 512, torch.bfloat16), (True, 128, torch.float32), (False, 512, torch.float32)],
+)
+def test_bfloat16_needs_hardware_and_width(monkeypatch, fast, width, expected):
+    monkeypatch.setattr(decoding_precision, "cpu_bfloat16_is_fast", lambda: fast)
+    assert products_dtype(width) == expected
+
+
+@needs_bfloat16
+@pytest.mark.parametrize(
+    ("chosen", "dtype", "expected"),
+    [
+        (torch.bfloat16, None, "float32 with products of bfloat16"),
+        (torch.bfloat16, "float32", "float32"),
+        (torch.float32, None, "float32"),
+        (torch.float32, torch.bfloat16, "float32 with products of bfloat16"),
+    ],
+)
+def test_what_is_named_wins(tiny_model, monkeypatch, chosen, dtype, expected):
+    monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: chosen)
+    assert in_precision(tiny_model(), dtype)[1] == expected
+
+
+def test_without_onednn_a_named_precision_is_that_of_the_weights(tiny_model, monkeypatch):
+    monkeypatch.setattr(decoding_precision, "can_pack_products", lambda dtype: False)
+    assert in_precision(tiny_model(), None)[1] == "float32"
+    model, name = in_precision(tiny_model(), "bfloat16")
+    assert (name, model.dtype) == ("bfloat16", torch.bfloat16)

@@ -5,26 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import random_ids
+from plain_search import EOS, PAD, VOCABULARY
 
-from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.decoding.search.sampling import Samples, uniforms
 from admin_nmt.decoding.search.search_settings import LENGTH_FACTOR, LENGTH_OFFSET, SearchSettings
-
-VOCABULARY = 12
-PAD, EOS = VOCABULARY - 1, 0
-
-
-@pytest.fixture
-def model(tiny_model) -> AdminForConditionalGeneration:
-    return tiny_model(vocab_size=VOCABULARY, encoder_layers=2, decoder_layers=1)
-
-
-@pytest.fixture
-def sources() -> list[list[int]]:
-    return random_ids(12, vocabulary=VOCABULARY, longest=6)["input_ids"][:]
 
 
 @torch.no_grad()
@@ -84,16 +70,6 @@ def test_a_large_vocabulary_is_drawn_from_in_float64():
     assert drawn.tolist() == np.searchsorted(sums, uniforms[:, 0], side="right").tolist()
 
 
-def test_top_1_is_greedy_search(model, sources):
-    assert generate_ids(model, sources, sampling=Sampling(top_k=1)) == generate_ids(model, sources, num_beams=1)
-
-
-def test_the_models_own_beam_size_does_not_matter(model, sources):
-    expected = generate_ids(model, sources, sampling=Sampling())
-    model.generation_config.num_beams = 5
-    assert generate_ids(model, sources, sampling=Sampling()) == expected
-
-
 def test_limits_and_suppressed_tokens(model, sources):
     banned = [3, 4, 5]
     for ids in generate_ids(model, sources, sampling=Sampling(), max_new_tokens=4, suppress_tokens=[PAD, *banned]):
@@ -109,12 +85,3 @@ def test_uniforms_are_a_prefix_and_a_function_of_seed_and_sentence(seed, source,
     assert ((draws >= 0) & (draws < 1)).all()
     assert (uniforms(Sampling(seed + 1), source, 40) != draws).any()
     assert (uniforms(Sampling(seed), [*source, 1], 40) != draws).any()
-
-
-def test_what_makes_no_sense_is_refused(model, sources):
-    with pytest.raises(ValueError, match="top_k is 0"):
-        Sampling(top_k=0)
-    with pytest.raises(ValueError, match=r"temperature is 0\.0"):
-        Sampling(temperature=0.0)
-    with pytest.raises(ValueError, match="sampling: does not work with sequence_bias"):
-        generate_ids(model, sources, sampling=Sampling(), sequence_bias={(EOS,): -50.0})
