@@ -109,19 +109,6 @@ def test_initial_weights(tiny_config, variant):
     assert {kind for kind, weight in rows.items() if isinstance(weight, nn.Parameter)} == {"learned", "identity"}
 
 
-# The special cases of W, Wang et al. 2019, figure 2.
-
-
-@pytest.fixture
-def encoders(tiny_config):
-    """A pre-LN encoder and a DLCL encoder with the same weights and no LayerNorms on the history."""
-    plain = AdminEncoder(tiny_config(variant="pre_ln")).eval()
-    combining = AdminEncoder(tiny_config(variant="dlcl_pre_ln", dlcl_normalize_history=False)).eval()
-    missing, unexpected = combining.load_state_dict(plain.state_dict(), strict=False)
-    assert (missing, unexpected) == (["history.weight"], [])
-    return plain, combining
-
-
 @torch.no_grad()
 def layer_outputs(encoder: AdminEncoder, ids: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """What each layer reads, the final LayerNorm last, and what it writes, the embedding first."""
@@ -136,32 +123,14 @@ def layer_outputs(encoder: AdminEncoder, ids: torch.Tensor) -> tuple[list[torch.
     return reads, writes
 
 
-IDS = torch.tensor([[5, 6, 7, 8, 9, 0]])
-
-
-def test_identity_is_the_residual_network(encoders):
-    plain, combining = encoders
-    combining.history.weight.data = torch.eye(4)
-    torch.testing.assert_close(combining(IDS).last_hidden_state, plain(IDS).last_hidden_state)
-
-
-def test_ones_are_the_dense_residual_network(encoders):
-    _, combining = encoders
-    combining.history.weight.data = torch.ones(4, 4).tril()
-    reads, writes = layer_outputs(combining, IDS)
+def test_ones_are_the_dense_residual_network(tiny_model):
+    """Wang et al. 2019, figure 2; its other special cases are in test_denseformer.py and test_transparent.py."""
+    fields = {"dlcl_weights": "ones", "dlcl_normalize_history": False}
+    encoder = tiny_model(variant="dlcl_pre_ln", **fields).model.encoder
+    reads, writes = layer_outputs(encoder, torch.tensor([[5, 6, 7, 8, 9, 0]]))
     assert len(reads) == len(writes) == 4
     for layer, read in enumerate(reads):
         torch.testing.assert_close(read, torch.stack(writes[: layer + 1]).sum(0))
-
-
-def test_last_row_is_transparent_attention(encoders):
-    plain, combining = encoders
-    attention = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    combining.history.weight.data = torch.eye(4)
-    combining.history.weight.data[-1] = attention
-    _, writes = layer_outputs(plain, IDS)
-    expected = plain.layer_norm(torch.einsum("k,k...->...", attention, torch.stack(writes)))
-    torch.testing.assert_close(combining(IDS).last_hidden_state, expected)
 
 
 def saved_bytes(encoder: AdminEncoder, ids: torch.Tensor) -> int:

@@ -6,13 +6,14 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from torch import nn
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianMTModel, PegasusForConditionalGeneration
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.cache_name import CACHE
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.model.rivals import deepnorm_beta
 from admin_nmt.trainer.arguments import enable_checkpointing
+from admin_nmt.weights.exporting import standard_model
 
 PAD = 98
 # One variant for each way in which the layers of a stack are joined: where nothing else matters, four stand for all.
@@ -320,30 +321,23 @@ def test_every_tensor_survives_saving(tmp_path, tiny_model, variant, batch):
 # An independent reference, and the compiler
 
 
-def marian_name(name: str) -> str:
-    """Where the tensor `name` of a post-LN model stands in a `MarianMTModel`."""
-    for sublayer in ("self_attn", "encoder_attn"):
-        name = name.replace(f"{sublayer}_residual.layer_norm", f"{sublayer}_layer_norm")
-    return name.replace("ffn_residual.layer_norm", "final_layer_norm")
-
-
-def test_post_ln_equals_stock_marian(tiny_model, batch):
-    model = tiny_model(variant="post_ln")
-    fields = {name: value for name, value in model.config.to_dict().items() if hasattr(MarianConfig, name)}
-    marian = MarianMTModel(MarianConfig(**fields | {"model_type": "marian"})).eval()
-    state = {marian_name(name): tensor for name, tensor in model.state_dict().items()}
-    missing, unexpected = marian.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert all("embed_positions" in name or name == "final_logits_bias" for name in missing)
+@pytest.mark.parametrize(
+    ("variant", "stock_class"), [("post_ln", MarianMTModel), ("pre_ln", PegasusForConditionalGeneration)]
+)
+@torch.no_grad()
+def test_equals_stock_models(tiny_model, batch, variant, stock_class):
+    model = tiny_model(variant=variant)
+    stock = standard_model(model)
+    assert type(stock) is stock_class
     ids = torch.where(batch["labels"] == -100, PAD, batch["labels"])
     inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     inputs |= {"decoder_input_ids": ids, "decoder_attention_mask": ids.ne(PAD).long()}
-    ours, stock = model(**inputs), marian(**inputs)
+    ours, theirs = model(**inputs), stock(**inputs)
     kept, source = ids != PAD, batch["attention_mask"].bool()
     torch.testing.assert_close(
-        ours.encoder_last_hidden_state[source], stock.encoder_last_hidden_state[source], atol=1e-5, rtol=0
+        ours.encoder_last_hidden_state[source], theirs.encoder_last_hidden_state[source], atol=1e-5, rtol=0
     )
-    torch.testing.assert_close(ours.logits[kept][:, :PAD], stock.logits[kept][:, :PAD], atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.logits[kept][:, :PAD], theirs.logits[kept][:, :PAD], atol=1e-5, rtol=0)
 
 
 def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny_model, batch):

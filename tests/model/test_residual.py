@@ -61,16 +61,6 @@ def test_dropout_falls_on_the_sublayer_alone(block, variant):
     assert y.unique().tolist() == [3.0, 5.0]
 
 
-def test_omega_is_constant_unless_trained(block):
-    constant, trained = block("admin"), block("admin", train_omega=True)
-    for omega in (constant, trained):
-        assert "omega" in omega.state_dict()
-        x = torch.randn(2, 16)
-        omega(x, torch.tanh).square().sum().backward()
-    assert "omega" not in dict(constant.named_parameters())
-    assert trained.omega.grad.abs().min() > 0
-
-
 def test_skip_connection_keeps_its_type_beside_half_precision(block):
     x = torch.randn(2, 16)
     for variant in PAPERS:

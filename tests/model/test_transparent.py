@@ -23,36 +23,24 @@ def models(tiny_model, layer):
 
 
 @torch.no_grad()
-def read_states(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
-    """What the cross-attention of each decoder layer reads."""
-    read = []
-    hooks = [
-        layer.encoder_attn.register_forward_pre_hook(lambda _, args: read.append(args[1]))
-        for layer in model.model.decoder.layers
-    ]
-    model(**batch)
-    for hook in hooks:
-        hook.remove()
-    return read
-
-
-@torch.no_grad()
-def encoder_states(model: AdminForConditionalGeneration, batch: dict) -> list[torch.Tensor]:
-    """The embedding and the output of each encoder layer, before any final LayerNorm."""
-    states = []
+def hooked(model: AdminForConditionalGeneration, batch: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """States of the encoder, the embedding first and before any final LayerNorm; and what the decoder's layers read."""
+    states, read = [], []
     modules = [model.model.encoder.embed_dropout, *model.model.encoder.layers]
     hooks = [module.register_forward_hook(lambda _, __, output: states.append(output)) for module in modules]
+    for layer in model.model.decoder.layers:
+        hooks.append(layer.encoder_attn.register_forward_pre_hook(lambda _, args: read.append(args[1])))
     model(**batch)
     for hook in hooks:
         hook.remove()
-    return states
+    return states, read
 
 
 def test_equation(models, batch):
     """z_j = Σ_i s_ij h_i, s_j = softmax(w_j): a plain sum over the states of the model without it."""
     plain, transparent = models
-    states, weight = encoder_states(plain, batch), transparent.model.encoder.history.weight
-    found = read_states(transparent, batch)
+    states, weight = hooked(plain, batch)[0], transparent.model.encoder.history.weight
+    found = hooked(transparent, batch)[1]
     assert len(states) == 4 and len(found) == 2
     for j, z in enumerate(found):
         exponentials = [weight[j, i].exp() for i in range(4)]

@@ -2,8 +2,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -26,15 +24,6 @@ def test_mean_is_exact_in_the_stored_type(tmp_path: Path, dtype: torch.dtype) ->
     assert mean["weight"].dtype == dtype
     assert torch.equal(mean["weight"], torch.stack(weights).double().mean(dim=0).to(dtype))
     assert torch.equal(mean["position"], position)
-
-
-@given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
-def test_mean_of_one_checkpoint_repeated_is_that_checkpoint(
-    values: list[float], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    weight = torch.tensor(values)
-    folder = checkpoint(tmp_path_factory.mktemp("run"), 1, weight=weight)
-    assert torch.equal(average_checkpoints([folder] * 3)["weight"], weight)
 
 
 def test_sharded_and_single_files_of_a_model_average_alike(tmp_path: Path, tiny_model) -> None:
