@@ -1,4 +1,4 @@
-"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and their rivals."""
+"""Configuration of very deep NMT Transformers: post-LN, ADMIN, pre-LN, DLCL, and their rivals."""
 
 from dataclasses import fields
 from difflib import get_close_matches
@@ -32,9 +32,9 @@ class AdminConfig(PreTrainedConfig):
     decoder have one width, d_model; their feed-forward layers and heads are apart.
 
     Args:
-        variant: what a sublayer computes: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln`, `dlcl_post_ln` or `deepnorm`;
-            or one of their rivals `b2t`, `ds_init`, `rezero`, `t_fixup` and `ln_scaling`. `transparent_post_ln` and
-            `transparent_pre_ln` are transparent attention: Bapna et al. 2018.
+        variant: what a sublayer computes, by the papers: `post_ln`, `admin`, `pre_ln`, `dlcl_pre_ln` or `dlcl_post_ln`;
+            or by one of their rivals: `deepnorm`, `b2t`, `ds_init`, `rezero`, `t_fixup`, `ln_scaling`, or
+            `transparent_post_ln` and `transparent_pre_ln`, which are transparent attention (Bapna et al. 2018).
         omega_rule: where ω of `admin` comes from: `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n
             sublayers; `profile`, the rule of Liu et al. 2020, and `profile_reference` measure it on one batch. Until
             [`profile_omega`] has run, ω has the value of `log_n`: with these two rules `AdminTrainer` runs it on a new

@@ -18,60 +18,6 @@ from .residual import LAYER_NORM_EPS
 WeightedSum = Callable[[Tensor, int], Tensor]  # of y_l and, for l = `row`, all earlier ones
 
 
-@dataclass
-class _Pass:
-    """Shared state of one forward pass: a buffer [L+1, *y.shape], and the row that is next to run backward."""
-
-    rows: Tensor
-    next_backward: int
-
-
-class _BufferedSum(torch.autograd.Function):
-    """x_l = Σ_{k≤l} w_lk y_k over the rows of one buffer, of which this call writes row l.
-
-    Keeping the rows in one buffer makes the sum a single matrix-vector product. Each sum takes an output of the one
-    before, `previous`, as an input: `previous` is an empty tensor that only makes autograd run the backward passes from
-    the last sum to the first. Once the gradient of w_l is known, row l is not needed any more and takes the gradient of
-    x_l instead, so that the gradient of y_l, a sum over all later x, is again one matrix-vector product and needs no
-    buffer of its own. With ∂ for a gradient and L = 3:
-
-        forward:   l=0     l=1     l=2     l=3    backward:  l=3     l=2     l=1     l=0
-        row 0      y_0     y_0     y_0     y_0               y_0     y_0     y_0     ∂x_0
-        row 1              y_1     y_1     y_1               y_1     y_1     ∂x_1    ∂x_1
-        row 2                      y_2     y_2               y_2     ∂x_2    ∂x_2    ∂x_2
-        row 3                              y_3               ∂x_3    ∂x_3    ∂x_3    ∂x_3
-
-    Forward, x_l is read from rows 0 to l. Backward, ∂w_lk = ⟨y_k, ∂x_l⟩ is read from rows 0 to l before row l is
-    written, and ∂y_l = Σ_{m≥l} w_ml ∂x_m from rows l to L after that. Activation checkpointing recomputes the layers,
-    never these sums: the buffer stays from the forward to the backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, previous: Tensor, weight: Tensor, row: int, shared: _Pass) -> tuple:
-        shared.rows[row].copy_(y)
-        ctx.row, ctx.shared = row, shared
-        ctx.save_for_backward(weight)
-        with torch.autocast(y.device.type, enabled=False):  # it would cast the whole buffer
-            x = torch.mv(shared.rows[: row + 1].flatten(1).t(), weight[row, : row + 1].to(shared.rows.dtype))
-        return x.view_as(y), previous.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_previous: Tensor) -> tuple:
-        (weight,) = ctx.saved_tensors
-        row, rows = ctx.row, ctx.shared.rows.flatten(1)
-        if ctx.shared.next_backward != row:
-            raise RuntimeError("DLCL: a backward pass must start from the stack's output, once for each forward pass")
-        ctx.shared.next_backward = row - 1
-        flat = grad.flatten().to(rows.dtype)
-        # Of the shape of W, which is the input: ∂y_l needs a column of it, a row would do for the sum alone.
-        grad_weight = torch.zeros_like(weight)
-        with torch.autocast(grad.device.type, enabled=False):
-            grad_weight[row, : row + 1] = torch.mv(rows[: row + 1], flat)
-            rows[row].copy_(flat)
-            grad_y = torch.mv(rows[row:].t(), weight[row:, row].to(rows.dtype))
-        return grad_y.view_as(grad), grad_previous, grad_weight, None, None
-
-
 class NoHistory(nn.Module):
     """The history of stacks without DLCL: a layer reads the output of the one before."""
 
@@ -85,8 +31,8 @@ class LayerHistory(nn.Module):
     """W_k^{l+1} of a stack of L layers, a lower-triangular (L+1)×(L+1) matrix, with the LayerNorms of the history.
 
     y_0 has no LayerNorm. Rows start as the average 1/(l+1). Special cases (Wang et al. 2019, fig. 2): the residual
-    network has ones on the diagonal alone, the dense residual network ones everywhere, and transparent attention learns
-    the last row.
+    network has ones on the diagonal alone, the dense residual network ones everywhere; the paper's figure counts
+    transparent attention among them, where the last row alone is learned.
     """
 
     def __init__(self, config: AdminConfig, layers: int):
@@ -144,6 +90,16 @@ class PostNormHistory(LayerHistory):
         return self.normalize(weighted_sum(y, row), row)
 
 
+History = NoHistory | LayerHistory
+
+
+def layer_history(config: AdminConfig, layers: int) -> History:
+    """The history that `config.variant` names, for a stack of `layers` layers."""
+    if not config.has_history:
+        return NoHistory()
+    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)
+
+
 def _plain_sum(weight: Tensor) -> WeightedSum:
     """The sum as the equation has it: plain, for tracing, and what the one in a buffer is tested against."""
     rows: list[Tensor] = []
@@ -172,11 +128,55 @@ def _sum_in_one_buffer(weight: Tensor) -> WeightedSum:
     return weighted_sum
 
 
-History = NoHistory | LayerHistory
+@dataclass
+class _Pass:
+    """Shared state of one forward pass: a buffer [L+1, *y.shape], and the row that is next to run backward."""
+
+    rows: Tensor
+    next_backward: int
 
 
-def layer_history(config: AdminConfig, layers: int) -> History:
-    """The history that `config.variant` names, for a stack of `layers` layers."""
-    if not config.has_history:
-        return NoHistory()
-    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)
+class _BufferedSum(torch.autograd.Function):
+    """x_l = Σ_{k≤l} w_lk y_k over the rows of one buffer, of which this call writes row l.
+
+    Keeping the rows in one buffer makes the sum a single matrix-vector product. Each sum takes an output of the one
+    before, `previous`, as an input: `previous` is an empty tensor that only makes autograd run the backward passes from
+    the last sum to the first. Once the gradient of w_l is known, row l is not needed any more and takes the gradient of
+    x_l instead, so that the gradient of y_l, a sum over all later x, is again one matrix-vector product and needs no
+    buffer of its own. With ∂ for a gradient and L = 3:
+
+        forward:   l=0     l=1     l=2     l=3    backward:  l=3     l=2     l=1     l=0
+        row 0      y_0     y_0     y_0     y_0               y_0     y_0     y_0     ∂x_0
+        row 1              y_1     y_1     y_1               y_1     y_1     ∂x_1    ∂x_1
+        row 2                      y_2     y_2               y_2     ∂x_2    ∂x_2    ∂x_2
+        row 3                              y_3               ∂x_3    ∂x_3    ∂x_3    ∂x_3
+
+    Forward, x_l is read from rows 0 to l. Backward, ∂w_lk = ⟨y_k, ∂x_l⟩ is read from rows 0 to l before row l is
+    written, and ∂y_l = Σ_{m≥l} w_ml ∂x_m from rows l to L after that. Activation checkpointing recomputes the layers,
+    never these sums: the buffer stays from the forward to the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, previous: Tensor, weight: Tensor, row: int, shared: _Pass) -> tuple:
+        shared.rows[row].copy_(y)
+        ctx.row, ctx.shared = row, shared
+        ctx.save_for_backward(weight)
+        with torch.autocast(y.device.type, enabled=False):  # it would cast the whole buffer
+            x = torch.mv(shared.rows[: row + 1].flatten(1).t(), weight[row, : row + 1].to(shared.rows.dtype))
+        return x.view_as(y), previous.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_previous: Tensor) -> tuple:
+        (weight,) = ctx.saved_tensors
+        row, rows = ctx.row, ctx.shared.rows.flatten(1)
+        if ctx.shared.next_backward != row:
+            raise RuntimeError("DLCL: a backward pass must start from the stack's output, once for each forward pass")
+        ctx.shared.next_backward = row - 1
+        flat = grad.flatten().to(rows.dtype)
+        # The input is the whole of W, since ∂y_l needs a column of it; so its gradient has W's shape, too.
+        grad_weight = torch.zeros_like(weight)
+        with torch.autocast(grad.device.type, enabled=False):
+            grad_weight[row, : row + 1] = torch.mv(rows[: row + 1], flat)
+            rows[row].copy_(flat)
+            grad_y = torch.mv(rows[row:].t(), weight[row:, row].to(rows.dtype))
+        return grad_y.view_as(grad), grad_previous, grad_weight, None, None

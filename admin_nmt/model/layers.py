@@ -1,6 +1,7 @@
 """The layers of encoder and decoder: attention and feed-forward sublayers, each in its residual block."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -12,10 +13,23 @@ from transformers.utils import TransformersKwargs
 from .attention import AdminAttention, linear
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .residual import Function, Residual, Sublayer, residual_block
+from .residual import Function, Residual, residual_block
 from .sublayers import SUBLAYERS, Stack
 
 Block = Callable[[AdminConfig, Stack, int, str], Residual]
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """A sublayer's modules by what they do: f(x) = output(…(readers(x))) in its residual block.
+
+    Keys and values of `encoder_attn` are no readers: they read the encoder's output, not x.
+    """
+
+    name: str
+    block: Residual
+    readers: tuple[nn.Linear, ...]
+    output: nn.Linear
 
 
 class AdminLayer(nn.Module):

@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformers for deep stacks, and their baselines: post-LN, ADMIN, pre-LN, DLCL, DeepNorm and rivals.
+"""Encoder-decoder Transformers for deep stacks: post-LN, ADMIN, pre-LN and DLCL, and the rivals of `rivals.py`.
 
 Sources: Liu et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Wang et al. 2019, *Learning Deep
 Transformer Models for Machine Translation*. Shapes: B sentences, S source and T target positions, d = `d_model`, V the
@@ -29,24 +29,17 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import AdminAttention
+from .building import new_embedding, new_history, new_layer
 from .cache_name import CACHE, accepts_past_key_values
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
-from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
+from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer, Sublayer
 from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
 from .positions import SinusoidalPositions
-from .residual import LAYER_NORM_EPS, Residual, Sublayer
-from .rivals import embedding_gain, new_history, new_layer
+from .residual import LAYER_NORM_EPS, Residual
 from .sublayers import Stack, count_layers
 
 NEVER = -1e4  # logit of a token that is never scored: finite, so that arithmetic on scores stays free of NaN
-
-
-def embedding(config: AdminConfig, rows: int, layers: int) -> nn.Embedding:
-    """Embeddings of `rows` tokens for a stack of `layers` layers, initialised by N(0, 1/d) times its gain."""
-    table = nn.Embedding(rows, config.d_model, config.pad_token_id)
-    table.gain = embedding_gain(config, layers)  # type: ignore[assignment]
-    return table
 
 
 def padding_mask(
@@ -155,7 +148,7 @@ class AdminStack(AdminPreTrainedModel):
         layers = [new_layer(config, stack, i) for i in range(count_layers(config, stack))]
         vocab_size = config.vocab_size if stack == "encoder" else config.decoder_vocab_size
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.embed_tokens = embedding(config, vocab_size, len(layers))
+        self.embed_tokens = new_embedding(config, vocab_size, len(layers))
         self.embed_positions = SinusoidalPositions(config)
         self.embed_dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
@@ -267,7 +260,7 @@ class AdminModel(AdminPreTrainedModel):
     def __init__(self, config: AdminConfig):
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
-            self.shared = embedding(config, config.vocab_size, config.encoder_layers)
+            self.shared = new_embedding(config, config.vocab_size, config.encoder_layers)
             self._tied_weights_keys = {
                 "encoder.embed_tokens.weight": "shared.weight",
                 "decoder.embed_tokens.weight": "shared.weight",

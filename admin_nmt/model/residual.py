@@ -1,7 +1,6 @@
 """The residual block of each variant: LayerNorm, dropout and skip connection around a sublayer's function f."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,10 @@ LAYER_NORM_EPS = 1e-5
 
 
 class Residual(nn.Module):
-    """x_i = x_{i−1} + f_i(x_{i−1}), to which every variant adds its LayerNorm; a block takes x [..., d] and f."""
+    """x_i = x_{i−1} + f_i(x_{i−1}): dropout and skip connection, to which the papers' variants add a LayerNorm.
+
+    A block maps x_{i−1} [..., d] and its sublayer's function f_i to x_i [..., d].
+    """
 
     def __init__(self, config: AdminConfig):
         super().__init__()
@@ -27,28 +29,32 @@ class Residual(nn.Module):
         return x + self.dropout(f(x))
 
 
-class PostNorm(Residual):
-    """x_i = LN(x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 1."""
+class NormedResidual(Residual):
+    """A block with a LayerNorm."""
 
     def __init__(self, config: AdminConfig):
         super().__init__(config)
         self.layer_norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS)
 
+
+class PostNorm(NormedResidual):
+    """Post-LN: x_i = LN(x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 1."""
+
     def forward(self, x: Tensor, f: Function) -> Tensor:
         return self.layer_norm(x + self.dropout(f(x)))
 
 
-class PreNorm(PostNorm):
-    """x_i = x_{i−1} + f_i(LN(x_{i−1})), Wang et al. 2019, eq. 4."""
+class PreNorm(NormedResidual):
+    """Pre-LN: x_i = x_{i−1} + f_i(LN(x_{i−1})), Wang et al. 2019, eq. 4."""
 
     def forward(self, x: Tensor, f: Function) -> Tensor:
         return x + self.dropout(f(self.layer_norm(x)))
 
 
-class ScaledPostNorm(PostNorm):
-    """x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 2; with ω = α it is DeepNorm.
+class AdminPostNorm(PostNorm):
+    """ADMIN: x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 2.
 
-    ω is a vector of width d_model: a parameter where it is `trained`, otherwise a buffer.
+    ω is a vector of width d_model, constant (a buffer) unless it is `trained` (a parameter).
     """
 
     is_new = False
@@ -57,7 +63,7 @@ class ScaledPostNorm(PostNorm):
         super().__init__(config)
         self.initial_omega = initial_omega
         omega = torch.full((config.d_model,), initial_omega)
-        # A frozen parameter would come back from `from_pretrained` as one that is trained.
+        # A constant ω is a buffer: `from_pretrained` would make a frozen parameter one that is trained.
         self.omega = nn.Parameter(omega) if trained else nn.Buffer(omega)
 
     def initialize(self) -> None:
@@ -79,18 +85,5 @@ def residual_block(config: AdminConfig, stack: Stack, layer_idx: int, sublayer: 
     if config.variant == "admin":
         # ω of a stack's first sublayer is never trained: no LayerNorm stands before it into which it could be folded.
         is_first = layer_idx == 0 and sublayer == SUBLAYERS[stack][0]
-        return ScaledPostNorm(config, initial_omega(config, stack), config.train_omega and not is_first)
+        return AdminPostNorm(config, initial_omega(config, stack), config.train_omega and not is_first)
     return PreNorm(config) if config.normalizes_before else PostNorm(config)
-
-
-@dataclass(frozen=True)
-class Sublayer:
-    """A sublayer's modules by what they do: f(x) = output(…(readers(x))) in its residual block.
-
-    Keys and values of `encoder_attn` are no readers: they read the encoder's output, not x.
-    """
-
-    name: str
-    block: Residual
-    readers: tuple[nn.Linear, ...]
-    output: nn.Linear

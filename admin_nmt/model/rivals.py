@@ -15,17 +15,21 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .configuration_admin import RIVALS, TRANSPARENT, AdminConfig
-from .dlcl import History, LayerHistory, NoHistory, PostNormHistory, PreNormHistory, layer_history
+from .configuration_admin import TRANSPARENT, AdminConfig
+from .dlcl import LayerHistory, NoHistory, PostNormHistory, PreNormHistory
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
-from .residual import Function, PostNorm, Residual, ScaledPostNorm, residual_block
+from .residual import AdminPostNorm, Function, PostNorm, PreNorm, Residual, residual_block
 from .sublayers import SUBLAYERS, Stack, count_layers
 
 # Residual blocks and layers
 
 
-class ScaledPreNorm(PostNorm):
+class DeepNorm(AdminPostNorm):
+    """x_i = LN(α x_{i−1} + f_i(x_{i−1})), Wang et al. 2022: ADMIN with α in the place of ω."""
+
+
+class ScaledPreNorm(PreNorm):
     """x_i = x_{i−1} + f_i(LN(x_{i−1}) / √l) in layer l, counted from 1 in each stack, Sun et al. 2025, section 4."""
 
     def __init__(self, config: AdminConfig, layer_idx: int):
@@ -116,7 +120,7 @@ class TransparentDecoderLayer(AdminDecoderLayer):
 def rival_block(config: AdminConfig, stack: Stack, layer_idx: int, sublayer: str) -> Residual:
     """The block that a rival has in the place of [`residual_block`]'s."""
     if config.variant == "deepnorm":
-        return ScaledPostNorm(config, deepnorm_alpha(config, stack))
+        return DeepNorm(config, deepnorm_alpha(config, stack))
     if config.variant == "ln_scaling":
         return ScaledPreNorm(config, layer_idx)
     if config.variant == "b2t" and sublayer == SUBLAYERS[stack][-1]:
@@ -131,14 +135,17 @@ LAYERS: dict[Stack, dict[str, Callable[..., AdminLayer]]] = {
     "decoder": {"b2t": BottomToTopDecoderLayer, "rezero": ReZeroDecoderLayer}
     | dict.fromkeys(TRANSPARENT, TransparentDecoderLayer),
 }
-PAPERS_LAYERS: dict[Stack, Callable[..., AdminLayer]] = {"encoder": AdminEncoderLayer, "decoder": AdminDecoderLayer}
 
 
-def new_layer(config: AdminConfig, stack: Stack, layer_idx: int) -> AdminLayer:
-    """Layer `layer_idx`, counted from 0, of the papers' variants or of the rival that `config.variant` names."""
-    if config.variant not in RIVALS:
-        return PAPERS_LAYERS[stack](config, layer_idx)
-    layer = LAYERS[stack].get(config.variant, PAPERS_LAYERS[stack])(config, layer_idx, rival_block)
+def rival_layer(
+    config: AdminConfig, stack: Stack, layer_idx: int, papers_layer: Callable[..., AdminLayer]
+) -> AdminLayer:
+    """Build layer `layer_idx`, counted from 0, of the rival that `config.variant` names.
+
+    Args:
+        papers_layer: the class that a rival has which changes nothing but residual blocks or first weights.
+    """
+    layer = LAYERS[stack].get(config.variant, papers_layer)(config, layer_idx, rival_block)
     gains = xavier_gains(config, stack, layer_idx)
     by_name = {"q_proj": gains.qk, "k_proj": gains.qk, "v_proj": gains.v}
     for name, module in layer.named_modules():
@@ -201,7 +208,7 @@ class PartialHistory(LayerHistory):
         self.trained = nn.Buffer(self.trained_entries(), persistent=False) if is_learned else None
 
     def initialize(self) -> None:
-        """Give W the value of a new model, and say again, as no checkpoint does, which of its entries are trained."""
+        """Give W the value of a new model, and set which entries are trained, which no checkpoint stores."""
         super().initialize()
         if self.trained is not None:
             init.copy_(self.trained, self.trained_entries())
@@ -238,16 +245,6 @@ class PartialPreNormHistory(PartialHistory, PreNormHistory):
 
 class PartialPostNormHistory(PartialHistory, PostNormHistory):
     """The partial form of [`PostNormHistory`]."""
-
-
-def new_history(config: AdminConfig, stack: Stack) -> History:
-    """Build the history that joins the layers of a stack: none, DLCL's, or a rival's."""
-    if config.variant in TRANSPARENT and stack == "encoder":
-        return TransparentAttention(config)
-    layers, in_part = count_layers(config, stack), config.dlcl_dilation > 1 or config.dlcl_period > 1
-    if config.has_history and (in_part or config.dlcl_weights == "identity"):
-        return (PartialPreNormHistory if config.normalizes_before else PartialPostNormHistory)(config, layers)
-    return layer_history(config, layers)
 
 
 # First weights
@@ -297,12 +294,12 @@ def t_fixup_scale(config: AdminConfig, stack: Stack) -> float:
     return 0.67 * config.encoder_layers ** (-1 / 4) if stack == "encoder" else (9 * config.decoder_layers) ** (-1 / 4)
 
 
-def embedding_gain(config: AdminConfig, layers: int) -> float:
-    """Gain of the embeddings of a stack of `layers` layers: (9N)^{−1/4} with T-Fixup, otherwise 1.
+def t_fixup_embedding_gain(layers: int) -> float:
+    """Gain of the embeddings of a stack of `layers` layers in T-Fixup: (9N)^{−1/4}, Huang et al. 2020.
 
-    Embeddings that both stacks share have that of the encoder, as in T-Fixup's released code; the paper has one N.
+    Embeddings that both stacks share have that of the encoder, as in the released code; the paper has one N.
     """
-    return (9 * layers) ** (-1 / 4) if config.variant == "t_fixup" else 1.0
+    return (9 * layers) ** (-1 / 4)
 
 
 def depth_scale(config: AdminConfig, stack: Stack, layer_idx: int) -> float:

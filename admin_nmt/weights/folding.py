@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ..model.configuration_admin import TRANSPARENT, AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ..model.residual import ScaledPostNorm
+from ..model.residual import AdminPostNorm
 from ..model.rivals import ScaledPreNorm
 from ..model.sublayers import SUBLAYERS, omega_keys
 
@@ -139,7 +139,7 @@ def _as_variant(variant: str, scaled: AdminForConditionalGeneration) -> AdminFor
 def _fold_stack(stack: AdminStack) -> None:
     previous: nn.LayerNorm | None = None
     for sublayer in stack.sublayers():
-        block = cast(ScaledPostNorm, sublayer.block)
+        block = cast(AdminPostNorm, sublayer.block)
         omega = block.omega.detach()
         if previous is None:  # LN(c·x + f) = LN(x + f/c)
             _scale(sublayer.output, 1 / omega[0])

@@ -16,7 +16,7 @@ from .modes import training_mode
 if TYPE_CHECKING:
     from ..model.configuration_admin import AdminConfig
     from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-    from ..model.residual import ScaledPostNorm
+    from ..model.residual import AdminPostNorm
 
 Mode = Literal["unit", "reference"]
 # The padding counts in the second, so that it wants a batch as the authors' are, of pairs of similar length.
@@ -77,7 +77,7 @@ def write_omega(model: AdminForConditionalGeneration, omega: Mapping[str, list[f
     """Gives a model ω as [`profile_omega`] returns it."""
     for name, values in omega.items():
         stack: AdminStack = getattr(model.model, name)
-        for block, value in zip(cast("list[ScaledPostNorm]", stack.residual_blocks()), values, strict=True):
+        for block, value in zip(cast("list[AdminPostNorm]", stack.residual_blocks()), values, strict=True):
             nn.init.constant_(block.omega, value)
 
 
@@ -94,12 +94,12 @@ def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
 def _restored_on_errors(model: AdminForConditionalGeneration) -> Iterator[None]:
     """ω as it was, where the batch cannot be run: profiling sets it to 1, which would be post-LN."""
     blocks = [block for stack in (model.model.encoder, model.model.decoder) for block in stack.residual_blocks()]
-    before = [cast("ScaledPostNorm", block).omega.clone() for block in blocks]
+    before = [cast("AdminPostNorm", block).omega.clone() for block in blocks]
     try:
         yield
     except BaseException:
         for block, omega in zip(blocks, before, strict=True):
-            cast("ScaledPostNorm", block).omega.copy_(omega)
+            cast("AdminPostNorm", block).omega.copy_(omega)
         raise
 
 
@@ -113,7 +113,7 @@ class _UnitProfile:
 
     def __init__(self, stack: AdminStack, mask: Tensor):
         self.stack, self.mask = stack, mask
-        self.blocks = cast("list[ScaledPostNorm]", stack.residual_blocks())
+        self.blocks = cast("list[AdminPostNorm]", stack.residual_blocks())
         self.variances: list[float] = []
         for block in self.blocks:
             block.omega.fill_(1.0)
@@ -145,7 +145,7 @@ class _ReferenceProfile:
     """ω assigned on the way, as the authors' code does."""
 
     def __init__(self, stack: AdminStack, mask: Tensor):
-        self.blocks = cast("list[ScaledPostNorm]", stack.residual_blocks())
+        self.blocks = cast("list[AdminPostNorm]", stack.residual_blocks())
         self.omega = [1.0]
         self.skip_variance = 0.0
 
@@ -160,7 +160,7 @@ class _ReferenceProfile:
             for handle in handles:
                 handle.remove()
 
-    def before(self, block: ScaledPostNorm, args: tuple) -> None:
+    def before(self, block: AdminPostNorm, args: tuple) -> None:
         block.omega.fill_(self.omega[-1])
         self.skip_variance = _variance(args[0] * block.omega)
 

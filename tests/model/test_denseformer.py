@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.model.rivals import PartialHistory, new_history
+from admin_nmt.model.building import new_history
+from admin_nmt.model.rivals import PartialHistory
 
 DENSEFORMER = {"dlcl_weights": "identity", "dlcl_normalize_history": False}
 # The file's "source" says whose they are.

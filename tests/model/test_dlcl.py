@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from admin_nmt.model import dlcl
+from admin_nmt.model.building import new_history
 from admin_nmt.model.configuration_admin import DLCL_WEIGHTS
 from admin_nmt.model.dlcl import LayerHistory
 from admin_nmt.model.modeling_admin import AdminEncoder
-from admin_nmt.model.rivals import new_history
 
 LAYERS, WIDTH = 5, 16
 DLCL = ["dlcl_pre_ln", "dlcl_post_ln"]

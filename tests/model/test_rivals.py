@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.model.rivals import new_layer, xavier_gains
+from admin_nmt.model.building import new_layer
+from admin_nmt.model.rivals import xavier_gains
 from admin_nmt.model.sublayers import NORM_NAMES, Stack
 
 RELEASED = json.loads((Path(__file__).parent / "released_rivals.json").read_text())

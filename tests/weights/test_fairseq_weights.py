@@ -9,7 +9,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.decoding.search.generation import SentenceLengthLimit
-from admin_nmt.model.residual import ScaledPostNorm
+from admin_nmt.model.residual import AdminPostNorm
 from admin_nmt.weights.fairseq_weights import ConversionError, convert_fairseq
 
 PAD, EOS = 1, 2
@@ -122,7 +122,7 @@ def test_round_trip(tiny_model, batch, fields, fused, tmp_path):
     model = tiny_model(**CONVENTIONS, **fields)
     if model.config.variant == "deepnorm":  # whose α follows from the depth alone
         for block in model.modules():
-            if isinstance(block, ScaledPostNorm):
+            if isinstance(block, AdminPostNorm):
                 block.omega.fill_(block.initial_omega)
     convert_fairseq(*fairseq_checkpoint(model, fused)).save_pretrained(tmp_path)
     converted = AdminForConditionalGeneration.from_pretrained(tmp_path)

@@ -18,7 +18,7 @@ from ...model.dlcl import NoHistory
 from ...model.layers import AdminLayer
 from ...model.loss import IGNORED
 from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ...model.residual import PostNorm, Residual, ScaledPostNorm
+from ...model.residual import AdminPostNorm, PostNorm, Residual
 from ...model.rivals import BottomToTop
 from ...weights.modes import evaluation_mode
 
@@ -82,7 +82,7 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
 
 def _skip(block: Residual, x: Tensor, layer_input: Tensor) -> Tensor:
     """The summand of a block beside its sublayer's output."""
-    if isinstance(block, ScaledPostNorm):
+    if isinstance(block, AdminPostNorm):
         return block.omega.double().square().mean().sqrt() * x
     return layer_input + x if isinstance(block, BottomToTop) else x
 

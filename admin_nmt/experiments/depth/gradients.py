@@ -25,7 +25,7 @@ from ...data.tokenization.byte_bpe import train_tokenizer
 from ...data.tokenizing import tokenize
 from ...model.loss import num_target_tokens
 from ...model.modeling_admin import AdminStack
-from ...model.residual import PostNorm, ScaledPostNorm
+from ...model.residual import AdminPostNorm, PostNorm
 from ...trainer.divergence import DivergedError
 from ...weights.modes import evaluation_mode
 from .depth_analysis import Batch, stacks_of, token_masks
@@ -128,7 +128,7 @@ def skip_path(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, f
             for block in stack.residual_blocks():
                 if stack.config.normalizes_before or not isinstance(block, PostNorm):
                     continue
-                omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, ScaledPostNorm) else 1.0
+                omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, AdminPostNorm) else 1.0
 
                 def add(module: nn.Module, args: tuple, name: str = name, omega: float = omega) -> None:
                     deviation = args[0][masks[name]].double().std(-1, correction=0)
