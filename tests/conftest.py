@@ -11,9 +11,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 import torch
-from hub_server import TOKEN, HubServer
-from huggingface_hub import constants
-from toy import SHIFT, randomised, toy_tokenizer
+from hub_server import TOKEN, HubServer, client_settings
+from toy import SHIFT, randomised, small_config, toy_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
@@ -43,19 +42,7 @@ def fixed_seed():
 def tiny_config() -> Callable[..., AdminConfig]:
     """Builds a configuration of width 16, 3 + 2 layers and 99 tokens; keyword arguments override its fields."""
 
-    def build(**fields) -> AdminConfig:
-        small = {
-            "vocab_size": 99,
-            "d_model": 16,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "max_position_embeddings": 64,
-        }
-        for stack in ("encoder", "decoder"):
-            small |= {f"{stack}_ffn_dim": 32, f"{stack}_attention_heads": 4}
-        return AdminConfig(**small | {"dropout": 0.0} | fields)
-
-    return build
+    return small_config
 
 
 @pytest.fixture
@@ -96,13 +83,8 @@ def batch() -> dict[str, torch.Tensor]:
 def hub(monkeypatch) -> Iterator[HubServer]:
     """A Hub in memory, which the client of this process talks to; it does not wait between its attempts."""
     with HubServer() as server:
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        template = "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + template)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
+        for name, value in client_settings(server.url).items():
+            monkeypatch.setattr(name, value)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield server

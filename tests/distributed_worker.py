@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from toy import SaveAfter, StopAfter, even_budget, poison, random_ids
+from toy import SaveAfter, StopAfter, even_budget, poison, random_ids, small_config
 from transformers import TrainerCallback
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
+from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.system.processes import gather_objects, rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
@@ -23,7 +23,6 @@ from admin_nmt.trainer.sharding import load_weights, whole_weights
 UPDATES = 9
 SAVED = 3
 SECOND_EPOCH = 5  # updates after which two processes are in it
-WIDTHS = {"ffn_dim": 32, "attention_heads": 4}
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
@@ -38,24 +37,14 @@ def new_trainer(
 ) -> AdminTrainer:
     torch.manual_seed(1)
     data = random_ids(24)
-    sizes = {"vocab_size": 99, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
-    widths = {f"{stack}_{name}": value for stack in ("encoder", "decoder") for name, value in WIDTHS.items()}
     defaults = {"max_tokens": even_budget(data), "save_strategy": "no", "learning_rate": 1e-2}
     defaults["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
-    args = AdminTrainingArguments(
-        str(folder),
-        max_steps=UPDATES,
-        gradient_accumulation_steps=accumulation,
-        warmup_steps=2,
-        profile_tokens=60,
-        eval_bleu=False,
-        disable_tqdm=True,
-        use_cpu=True,
-        logging_steps=1,
-        activation_checkpointing_kwargs={"every_n_layers": 2},
-        **defaults | fields,
-    )
-    model = AdminForConditionalGeneration(AdminConfig(**sizes, **widths, omega_rule="profile", dropout=dropout))
+    updates = {"max_steps": UPDATES, "gradient_accumulation_steps": accumulation}
+    updates |= {"warmup_steps": 2, "profile_tokens": 60}
+    quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
+    quiet |= {"activation_checkpointing_kwargs": {"every_n_layers": 2}}
+    args = AdminTrainingArguments(str(folder), **updates, **quiet, **defaults | fields)
+    model = AdminForConditionalGeneration(small_config(encoder_layers=2, omega_rule="profile", dropout=dropout))
     held_out = random_ids(4, seed=1)
     return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
 

@@ -77,21 +77,16 @@ def calls(marker: Path) -> dict[str, Call]:
 
 def nested(value: Any, draw: random.Random) -> Any:
     """A value somewhere inside containers."""
+    containers = [lambda v: [1, v], lambda v: {"x": v}, lambda v: (v, None), lambda v: Namespace(x=v)]
     for _ in range(draw.randrange(4)):
-        value = draw.choice([lambda v: [1, v], lambda v: {"x": v}, lambda v: (v, None), lambda v: Namespace(x=v)])(
-            value
-        )
+        value = draw.choice(containers)(value)
     return value
 
 
 def hostile_checkpoint(draw: random.Random, marker: Path) -> tuple[bytes, str]:
     """A file of `torch.save`, or a bare pickle, that calls a function somewhere; and the function's name."""
     name, call = draw.choice(sorted(calls(marker).items(), key=lambda item: item[0]))
-    content: dict[str, Any] = {
-        "args": Namespace(arch="transformer"),
-        "model": {"w": torch.ones(2, 2)},
-        "extra_state": {},
-    }
+    content: dict[str, Any] = {"args": Namespace(arch="transformer"), "model": {"w": torch.ones(2, 2)}}
     content[draw.choice(["args", "model", "extra_state", "cfg"])] = nested(call, draw)
     file, kind = io.BytesIO(), draw.choice(["zip", "legacy", "bare"])
     if kind == "bare":
@@ -189,18 +184,15 @@ def foreign_everything(folder: Path, marker: Path) -> None:
 
 
 HOSTILE_FOLDERS: dict[str, Callable[[Path, Path], None]] = {
-    function.__name__.removeprefix("foreign_"): function
-    for function in (
-        foreign_config,
-        foreign_model,
-        foreign_tokenizer,
-        foreign_target_tokenizer,
-        foreign_weights,
-        foreign_generate,
-        foreign_adapter,
-        foreign_pickles,
-        foreign_everything,
-    )
+    "config": foreign_config,
+    "model": foreign_model,
+    "tokenizer": foreign_tokenizer,
+    "target_tokenizer": foreign_target_tokenizer,
+    "weights": foreign_weights,
+    "generate": foreign_generate,
+    "adapter": foreign_adapter,
+    "pickles": foreign_pickles,
+    "everything": foreign_everything,
 }
 NEED_CODE = ("everything", "config", "model", "weights")  # of the other folders, what is hostile need not be read
 
@@ -281,20 +273,16 @@ def negative_tensor(path: Path) -> None:
 
 def length_bomb(path: Path) -> None:
     """A text that claims to be as long as the address space."""
-    path.write_bytes(
-        pickle.dumps(torch.serialization.MAGIC_NUMBER, 2) + b"\x80\x02\x8d" + (2**62).to_bytes(8, "little")
-    )
+    magic = pickle.dumps(torch.serialization.MAGIC_NUMBER, 2)
+    path.write_bytes(magic + b"\x80\x02\x8d" + (2**62).to_bytes(8, "little"))
 
 
 BOMBS: dict[str, Callable[[Path], None]] = {
-    function.__name__: function
-    for function in (
-        zip_bomb,
-        overlapping_zip_bomb,
-        large_storage,
-        large_tensor,
-        repeated_tensor,
-        negative_tensor,
-        length_bomb,
-    )
+    "zip": zip_bomb,
+    "overlapping zip": overlapping_zip_bomb,
+    "large storage": large_storage,
+    "large tensor": large_tensor,
+    "repeated tensor": repeated_tensor,
+    "negative tensor": negative_tensor,
+    "length": length_bomb,
 }

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 TOKEN = "dummy"
@@ -54,6 +54,16 @@ class Refusal(Exception):
     def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
         self.status, self.code = status, code
+
+
+def client_settings(url: str) -> dict[str, Any]:
+    """Attributes of the client's modules for this Hub; the client does not wait between its attempts."""
+    constants = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}"}
+    constants |= {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
+    return {f"huggingface_hub.constants.{name}": value for name, value in constants.items()} | {
+        "huggingface_hub.utils._http.time.sleep": lambda seconds: None,
+        "transformers.utils.hub._hf_api": None,
+    }
 
 
 class HubServer(ThreadingHTTPServer):
@@ -114,9 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(self.server.delay)
             self.server.requests.append((self.command, self.path, len(body)))
             if self.server.failing and re.match(self.server.failing, request):
-                raise Refusal(
-                    self.server.status, "Internal Error - We're working hard to fix this as soon as possible!"
-                )
+                raise Refusal(self.server.status, "Internal Error")
             for pattern, action in ROUTES:
                 if match := re.fullmatch(pattern, request):
                     with self.server.lock:
@@ -213,11 +221,8 @@ class Handler(BaseHTTPRequestHandler):
         def plan(file: dict) -> dict:
             is_binary = b"\0" in base64.b64decode(file["sample"])
             there = {"oid": tree[file["path"]].oid} if file["path"] in tree else {}
-            return {
-                "path": file["path"],
-                "uploadMode": "lfs" if is_binary else "regular",
-                "shouldIgnore": False,
-            } | there
+            mode = "lfs" if is_binary else "regular"
+            return {"path": file["path"], "uploadMode": mode, "shouldIgnore": False} | there
 
         self.reply({"files": [plan(file) for file in json.loads(body)["files"]]})
 

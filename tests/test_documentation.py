@@ -20,11 +20,11 @@ import pytest
 import typer
 import yaml
 from accelerate.commands.launch import launch_command_parser
-from toy import write_recipe
+from toy import invoke, write_recipe
 from typer.testing import CliRunner
 
 from admin_nmt.cli.app import app
-from admin_nmt.cli.bundled import bundled
+from admin_nmt.cli.bundled import bundled, find_file
 from admin_nmt.experiments.grids import load_grid
 from admin_nmt.runs.recipe import load_recipe
 
@@ -43,22 +43,11 @@ PARSED_ONLY = {"train", "synthesize", "experiment", "publish", "demo", "analyse"
 PARSED_ONLY |= {"plot dlcl", "memory --verify", "memory --options", "prepare --cluster"}
 # Of other programs, what is no file of this repository.
 OTHERS = (
-    ("python", "-m", "pytest"),
-    ("cd", "web"),
-    ("npm", "install", "@huggingface/transformers"),
-    ("dask", "scheduler", "--scheduler-file", "workers.json"),
-    (
-        "dask",
-        "worker",
-        "--scheduler-file",
-        "workers.json",
-        "--nworkers",
-        "auto",
-        "--nthreads",
-        "1",
-        "--memory-limit",
-        "0",
-    ),
+    "python -m pytest",
+    "cd web",
+    "npm install @huggingface/transformers",
+    "dask scheduler --scheduler-file workers.json",
+    "dask worker --scheduler-file workers.json --nworkers auto --nthreads 1 --memory-limit 0",
 )
 
 
@@ -117,20 +106,13 @@ def commands(block: Block) -> Iterator[Command]:
                 words.append(word)
 
 
-def papers_table() -> list[tuple[str, ...]]:
-    """The rows of the table of all tables: title, command at the papers' size, command at the small one, page."""
+def in_table() -> list[Command]:
+    """The commands of the table of all the papers' tables."""
     page, title = PAPERS
     section = (ROOT / page).read_text(encoding="utf-8").split(title)[1].split("\n#")[0]
-    rows = [
-        tuple(cell.strip() for cell in line.strip("|").split("|")) for line in section.splitlines() if line[:1] == "|"
-    ]
-    return [row for row in rows[2:] if not row[0].startswith("**")]  # without titles, the line below, and the papers
-
-
-def in_table() -> list[Command]:
-    """The commands of the table."""
-    written = [found for row in papers_table() for cell in row for found in re.findall("`(admin-nmt [^`]+)`", cell)]
-    return [command for text in written for command in commands(Block(PAPERS[0], 0, "bash", text))]
+    written = re.findall("`(admin-nmt [^`]+)`", section)
+    assert len(written) > 20  # a change of the page's form must not empty the table
+    return [command for text in written for command in commands(Block(page, 0, "bash", text))]
 
 
 def runs_elsewhere(block: Block) -> bool:
@@ -146,13 +128,12 @@ def runs_elsewhere(block: Block) -> bool:
 ALL = [command for block in of_kind("bash") for command in commands(block)]
 
 
-def runs_here(command: Command) -> bool:
-    """Whether a toy run serves the command, so that it is really run."""
-    program, *words = command.words
-    return program == "admin-nmt" and not any(set(known.split()) <= set(words) for known in PARSED_ONLY)
-
-
-RUN = [command for command in ALL if runs_here(command)]
+# Those that a toy run serves, so that they are really run.
+RUN = [
+    command
+    for command in ALL
+    if command.words[0] == "admin-nmt" and not any(set(known.split()) <= set(command.words) for known in PARSED_ONLY)
+]
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +147,7 @@ def folder(tmp_path_factory) -> Path:
         (folder / f"train.{language}.gz").write_bytes(gzip.compress(text))
     pairs = zip(*((folder / f"train.{language}").read_text().splitlines() for language in ("en", "de")), strict=True)
     (folder / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
-    result = CliRunner().invoke(app, ["train", str(folder / "mine.yaml"), "--output_dir", str(folder / "runs/mine")])
-    assert result.exit_code == 0, result.output
+    invoke("train", folder / "mine.yaml", "--output_dir", folder / "runs/mine")
     for run in ("phrasebook", "train-en-de", "mine-2"):
         shutil.copytree(folder / "runs/mine", folder / "runs" / run)
     shutil.copy(folder / "runs/mine/test.hyp", folder / "test.hyp")
@@ -206,7 +186,7 @@ def test_python_runs(here, page, capsys):
 def test_yaml_is_a_recipe_or_a_grid(block, tmp_path):
     values = yaml.safe_load(block.text)
     if "systems" in values:
-        (tmp_path / "phrasebook.yaml").symlink_to(recipes_folder() / "phrasebook.yaml")
+        (tmp_path / "phrasebook.yaml").symlink_to(bundled("recipes")["phrasebook"])
         path = tmp_path / "grid.yaml"
         path.write_text(block.text, encoding="utf-8")
         assert list(load_grid(path).runs())
@@ -217,11 +197,6 @@ def test_yaml_is_a_recipe_or_a_grid(block, tmp_path):
     path.write_text(yaml.safe_dump(base | values | sections), encoding="utf-8")
     recipe = load_recipe(path)
     assert recipe.output_dir == "runs/mine"
-
-
-def recipes_folder() -> Path:
-    (found,) = {path.parent for path in ROOT.glob("*/recipes/phrasebook.yaml")}
-    return found
 
 
 def admin_nmt_arguments(command: Command) -> list[str] | None:
@@ -245,50 +220,23 @@ def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> 
 
 
 @pytest.mark.parametrize("command", [c for c in ALL + in_table() if admin_nmt_arguments(c)], ids=str)
-def test_arguments_are_understood(command, here, tmp_path):
+def test_arguments_are_understood(command, here):
     arguments = admin_nmt_arguments(command)
     parse(typer.main.get_command(app), "admin-nmt", arguments)
     overrides = [word for pair in override_pairs(arguments) for word in pair]
     if "--source" in arguments[:2]:  # text of one's own, without a recipe
         assert all(Path(name).is_file() for option, name in pairwise(arguments) if option in ("--source", "--target"))
     elif arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
-        assert load_recipe(recipe_file(arguments[1], tmp_path), overrides)
+        assert load_recipe(find_file(arguments[1], "recipes"), overrides)
     if arguments[0] == "experiment":
-        grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else bundled("grids")[arguments[1]]
+        grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else find_file(arguments[1], "grids")
         assert list(load_grid(grid, overrides).runs())
-
-
-def test_the_papers_table_has_commands_and_pages():
-    rows = papers_table()
-    assert len(rows) > 20  # a change of the page's form must not empty the table
-    for title, *sizes, page in rows:
-        assert all(cell == "–" or re.search("`(admin-nmt|python -m) ", cell) for cell in sizes), title
-        assert set(sizes) != {"–"}, title
-        assert "not measured" in page or "](../../model_cards/" in page, title
-
-
-def test_every_grid_of_the_papers_is_found_on_the_page():
-    """Those that measure a GPU are explained elsewhere."""
-    text = (ROOT / PAPERS[0]).read_text(encoding="utf-8")
-    for name in bundled("grids"):
-        assert re.search(rf"[ /]{name}(?![\w-])", text) or name.startswith("gpu-"), f"nothing names the grid {name}"
 
 
 def override_pairs(arguments: list[str]) -> Iterator[tuple[str, str]]:
     for name, value in pairwise(arguments):
         if OVERRIDE.match(name):
             yield name, value
-
-
-def recipe_file(name: str, folder: Path) -> Path:
-    """A recipe's file, or that of a recipe which comes with the package, as `admin-nmt recipe` prints it."""
-    if name.endswith(".yaml"):
-        return Path(name)
-    path = folder / f"{name}.yaml"
-    result = CliRunner().invoke(app, ["recipe", name])
-    assert result.exit_code == 0, f"there is no recipe {name}: {result.output}"
-    path.write_text(result.stdout, encoding="utf-8")
-    return path
 
 
 @pytest.mark.parametrize("command", RUN, ids=str)
@@ -325,7 +273,7 @@ def test_other_programs_find_their_files(command):
     elif program == "node":
         assert [*ROOT.glob(f"training/*/{words[0]}")]
     else:
-        assert command.words in OTHERS, f"{command}: nobody checks {program}"
+        assert " ".join(command.words) in OTHERS, f"{command}: nobody checks {program}"
 
 
 def every_page() -> list[str]:

@@ -3,17 +3,15 @@
 The examples of the guide run as they stand there.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import torch
 from datasets import Dataset
-from test_fine_tuning import FOLDER, ROOT, example
-from toy import random_texts, randomised, text_pairs, toy_tokenizer
+from test_fine_tuning import FOLDER, example
+from toy import invoke, random_texts, save_models, started_translation, text_pairs, toy_tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -23,30 +21,20 @@ from transformers import (
     Seq2SeqTrainingArguments,
     set_seed,
 )
-from typer.testing import CliRunner
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
-from admin_nmt.weights.exporting import export_standard, standard_model
+from admin_nmt import AdminTrainer, AdminTrainingArguments
+from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.folding import FoldingError, fold_omega
 
 HERE = "run by tests/test_ecosystem.py"
+PAIR = {"input_ids": torch.arange(2, 10)[None], "labels": torch.arange(3, 11)[None]}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> Path:
     """Folders `final` and `standard` of one model whose ω are random vectors."""
-    torch.manual_seed(0)
-    folder, tokenizer = tmp_path_factory.mktemp("models"), toy_tokenizer()
-    size = {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
-    size |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
-    size |= {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 64}
-    config = AdminConfig(vocab_size=len(tokenizer), dropout=0.0, omega_profiled=True, **size)
-    model = randomised(AdminForConditionalGeneration(config))
-    model.save_pretrained(folder / "final")
-    save_tokenizers(folder / "final", tokenizer)
-    export_standard(model, tokenizer, folder / "standard")
+    folder = tmp_path_factory.mktemp("models")
+    save_models(folder, toy_tokenizer(), encoder_layers=2, decoder_layers=1, omega_profiled=True)
     return folder
 
 
@@ -101,52 +89,36 @@ def test_lora_trains_merges_and_folds(model_folder):
     check_same(logits(peft.PeftModel.from_pretrained(base, "runs/lora"), model_folder), expected)
     if model_folder.name == "final":
         for command in ("fold", "export"):
-            arguments = ["model", command, "runs/lora/merged", "--output", command]
-            result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-            assert result.exit_code == 0, result.output
+            invoke("model", command, "runs/lora/merged", "--output", command)
             check_same(logits(AutoModelForSeq2SeqLM.from_pretrained(command), model_folder), expected)
 
 
-def test_an_adapter_of_the_output_layer_is_trained(model_folder):
-    """The loss of a training does not make all logits, and must see the adapter nevertheless."""
+@pytest.mark.parametrize(
+    ("options", "adapter"),
+    [
+        ({"target_modules": ["q_proj", "lm_head"], "init_lora_weights": False}, "lm_head.lora"),
+        ({"target_modules": ["q_proj"], "trainable_token_indices": [5, 6]}, "trainable_tokens"),
+    ],
+)
+def test_adapters_of_the_output_layer_and_of_tokens_are_trained(model_folder, options, adapter):
+    """The loss of a training does not make all logits, and must see these adapters nevertheless."""
     peft = pytest.importorskip("peft")
     set_seed(1)
-    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
     base = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
-    base.config.dropout = 0.0
-    for module in base.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    if hasattr(base.config, "label_smoothing"):
-        base.config.label_smoothing = 0.0
-    model = peft.get_peft_model(base, lora).train()
-    batch = {"input_ids": torch.arange(2, 10)[None], "labels": torch.arange(3, 11)[None]}
-    loss = model(**batch).loss
+    base.config.label_smoothing = 0.0
+    model = peft.get_peft_model(base, peft.LoraConfig(r=4, **options)).train()
+    loss = model(**PAIR).loss
     loss.backward()
-    adapters = {name: x.grad for name, x in model.named_parameters() if "lm_head" in name and "lora" in name}
-    assert len(adapters) == 2 and all(gradient is not None and gradient.any() for gradient in adapters.values())
-    torch.testing.assert_close(model.eval()(**batch).loss, loss)
+    found = [x.grad for name, x in model.named_parameters() if adapter in name and x.requires_grad]
+    assert found and all(gradient is not None and gradient.any() for gradient in found)
+    torch.testing.assert_close(model.eval()(**PAIR).loss, loss)
 
 
-def test_tokens_that_are_trained_alone(model_folder):
-    peft = pytest.importorskip("peft")
-    tokens = peft.LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6])
-    model = peft.get_peft_model(AutoModelForSeq2SeqLM.from_pretrained(model_folder), tokens).train()
-    batch = {"input_ids": torch.arange(2, 10)[None], "labels": torch.arange(3, 11)[None]}
-    model(**batch).loss.backward()
-    found = [x.grad for name, x in model.named_parameters() if "trainable_tokens" in name and x.requires_grad]
-    assert found and all(gradient is not None for gradient in found)
-    assert model.eval()(**batch).loss.isfinite()
-
-
-def test_adapters_are_merged_before_folding(model_folder):
-    pytest.importorskip("peft")
-    if model_folder.name != "final":
-        pytest.skip("a stock model has nothing to fold")
-    with pytest.raises(FoldingError, match="merge them first"):
-        fold_omega(with_adapter(model_folder))
-    with pytest.raises(FoldingError, match="merge them first"):
-        standard_model(with_adapter(model_folder).base_model.model)
+def test_adapters_are_merged_before_folding(folders):
+    model = with_adapter(folders / "final")
+    for make, given in ((fold_omega, model), (standard_model, model.base_model.model)):
+        with pytest.raises(FoldingError, match="merge"):
+            make(given)
 
 
 @pytest.mark.slow  # trains several models
@@ -218,11 +190,9 @@ def test_onnxruntime_gives_the_same_logits(model_folder, capsys):
 
 def test_ctranslate2_runs_an_exported_folder(model_folder, capsys):
     pytest.importorskip("ctranslate2")
-    options = ["--ctranslate2", "--quantization", "int8"]
-    result = CliRunner().invoke(
-        app, ["model", "export", str(model_folder), "--output", "exported", *options], catch_exceptions=False
-    )
-    assert result.exit_code == 0, result.output
+    invoke("model", "export", model_folder, "--output", "exported", "--ctranslate2", "--quantization", "int8")
+    wanted = {"model.bin", "config.json", "shared_vocabulary.json", "tokenizer.json"}
+    assert wanted <= {path.name for path in Path("exported").iterdir()}
     exec(example(f"CTranslate2, {HERE}"), {})
     assert capsys.readouterr().out.strip()
 
@@ -244,8 +214,5 @@ def test_torchao_rounds_to_8_bits(model_folder, capsys):
 def test_commands_say_nothing_of_torchao(folders):
     """transformers imports it wherever it is installed, and it warns while it is imported."""
     pytest.importorskip("torchao")
-    command = [sys.executable, "-m", "admin_nmt", "translate", str(folders / "final"), "--text", "Ba do."]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    with started_translation(folders / "final", "--text", "Ba do.", stdout=PIPE, stderr=PIPE) as process:
+        assert process.communicate()[1] == "" and process.returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from toy import random_texts
+from toy import random_texts, save_models
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -17,9 +17,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
-from admin_nmt.weights.exporting import export_standard
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 FOLDER = 'folder = "runs/phrasebook/standard"'
@@ -36,26 +34,9 @@ def example(title: str) -> str:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A run folder with a small model in `final` and its stock export in `standard`."""
-    torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("runs")
-    tokenizer = train_tokenizer(
-        [*random_texts(200), "Zwei Drachen kosten zehn Euro. The kite is behind the shop."], 400
-    )
-    size = {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
-    size |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
-    config = AdminConfig(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        encoder_layers=3,
-        decoder_layers=2,
-        dropout=0.0,
-        max_position_embeddings=200,
-        **size,
-    )
-    model = AdminForConditionalGeneration(config).eval()
-    model.save_pretrained(folder / "final")
-    save_tokenizers(folder / "final", tokenizer, positions=config.max_position_embeddings)
-    export_standard(model, tokenizer, folder / "standard")
+    texts = [*random_texts(200), "Zwei Drachen kosten zehn Euro. The kite is behind the shop."]
+    save_models(folder, train_tokenizer(texts, 400), d_model=32, max_position_embeddings=200)
     return folder
 
 
@@ -102,25 +83,11 @@ def test_a_peers_script_trains_and_generates_without_a_warning(run, kind, tmp_pa
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
     rows = tokenizer(sources, text_target=targets, truncation=True)
     expected = loss_of_pairs(folder, model, {"sources": sources, "targets": targets})
-    args = Seq2SeqTrainingArguments(
-        str(tmp_path),
-        max_steps=1,
-        per_device_train_batch_size=8,
-        logging_steps=1,
-        predict_with_generate=True,
-        generation_max_length=6,
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    trainer = Seq2SeqTrainer(
-        model,
-        args,
-        train_dataset=Dataset.from_dict(dict(rows)),
-        eval_dataset=Dataset.from_dict(dict(rows)),
-        processing_class=tokenizer,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
-    )
+    settings = {"max_steps": 1, "per_device_train_batch_size": 8, "logging_steps": 1, "report_to": "none"}
+    generating = {"predict_with_generate": True, "generation_max_length": 6}
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, disable_tqdm=True, **settings, **generating)
+    data, collator = Dataset.from_dict(dict(rows)), DataCollatorForSeq2Seq(tokenizer, model)
+    trainer = Seq2SeqTrainer(model, args, collator, data, data, tokenizer)
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
     if kind == "final":
         model.config.label_smoothing = 0.0

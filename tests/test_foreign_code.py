@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from hostile import HOSTILE_FOLDERS, NEED_CODE, PICKLES, foreign_pickles
-from toy import random_texts, toy_tokenizer, write_recipe
+from toy import random_texts, save_models, toy_tokenizer, write_recipe
 from typer.testing import CliRunner
 
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
+from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.hub.model_folder import check_folder, load_admin_model, load_model, read_config
 from admin_nmt.hub.model_info import count_parameters, model_info
 from admin_nmt.hub.run_folder import load_results
@@ -29,13 +29,9 @@ YES = "y\n" * 9  # what transformers asks for on stdin
 @pytest.fixture(scope="module")
 def good(tmp_path_factory) -> Path:
     """The folder of a small model with everything that a model needs."""
-    folder, tokenizer = tmp_path_factory.mktemp("good") / "model", toy_tokenizer()
-    sizes = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
-    config = admin_nmt.AdminConfig(vocab_size=len(tokenizer), **sizes, **heads)
-    AdminForConditionalGeneration(config).save_pretrained(folder)
-    save_tokenizers(folder, tokenizer)
-    return folder
+    folder = tmp_path_factory.mktemp("good")
+    save_models(folder, toy_tokenizer())
+    return folder / "final"
 
 
 @pytest.fixture
@@ -99,12 +95,10 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
         function: lambda function=function: function(folder)
         for function in (read_config, check_folder, load_model, load_admin_model, load_tokenizers, model_info)
     }
-    loads |= {
-        Translator: lambda: Translator.from_pretrained(folder),
-        count_parameters: lambda: count_parameters(read_config(folder)),
-    }
+    loads[Translator] = lambda: Translator.from_pretrained(folder)
+    loads[count_parameters] = lambda: count_parameters(read_config(folder))
     if kind == "generate":
-        loads |= {AdminForConditionalGeneration: lambda: AdminForConditionalGeneration.from_pretrained(folder)}
+        loads[AdminForConditionalGeneration] = lambda: AdminForConditionalGeneration.from_pretrained(folder)
     refused = []
     for name, load in loads.items():
         try:
@@ -119,12 +113,8 @@ def test_no_loading_runs_code_of_a_folder(kind, hostile, monkeypatch):
 def test_a_pipe_does_not_answer_for_the_user(hostile):
     """As the attack was: a text whose first line is y, in a process of its own."""
     folder, marker = hostile("config")
-    done = subprocess.run(
-        [sys.executable, "-m", "admin_nmt", "translate", str(folder)],
-        input="y\nTwo books.\n",
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "admin_nmt", "translate", str(folder)]
+    done = subprocess.run(command, input="y\nTwo books.\n", capture_output=True, text=True)
     assert not marker.exists()
     assert done.returncode == 1 and done.stdout == ""
     assert f"error: {folder}: needs Python code that comes with it" in done.stderr
@@ -158,7 +148,7 @@ def test_the_source_never_leaves_the_question_open():
             if (owner, method) == ("torch", "load"):
                 assert ast.unparse(words["weights_only"]) == "True", f"{path}: torch.load"
             assert (owner, method) not in {("pickle", "load"), ("pickle", "loads"), ("yaml", "unsafe_load")}, path
-    assert found > 5
+    assert found >= 5
 
 
 @pytest.mark.parametrize(

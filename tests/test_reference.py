@@ -42,6 +42,12 @@ def inputs(tensors: dict, side: str) -> dict:
     }
 
 
+def labelled(tensors: dict) -> dict:
+    """The left-padded batch with its labels."""
+    target = tensors["left.target"]
+    return inputs(tensors, "left") | {"labels": target.masked_fill(target.eq(PAD), -100)}
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", FIXTURES)
 def test_states_and_logits(shared, name, side):
@@ -58,9 +64,8 @@ def test_states_and_logits(shared, name, side):
 @pytest.mark.parametrize("name", FIXTURES)
 def test_losses(shared, name):
     model, tensors, meta = load(shared / "reference" / name)
-    labels = tensors["left.target"].masked_fill(tensors["left.target"].eq(PAD), -100)
     with torch.no_grad():
-        output = model.train()(**inputs(tensors, "left"), labels=labels, num_items_in_batch=1)
+        output = model.train()(**labelled(tensors), num_items_in_batch=1)
     assert output.loss.item() == pytest.approx(meta["loss_left"]["loss_sum"], abs=1e-3)
     assert output.nll.item() == pytest.approx(meta["loss_left"]["nll_sum"], abs=1e-3)
 
@@ -69,10 +74,9 @@ def test_losses(shared, name):
 def test_gradients(shared, name):
     folder = shared / "reference" / name
     model, tensors, _ = load(folder)
-    labels = tensors["left.target"].masked_fill(tensors["left.target"].eq(PAD), -100)
     # The authors train the first ω too, which here is a buffer.
     first_omega = {name: buffer.requires_grad_() for name, buffer in model.named_buffers() if name.endswith("omega")}
-    model.train()(**inputs(tensors, "left"), labels=labels, num_items_in_batch=1).loss.backward()
+    model.train()(**labelled(tensors), num_items_in_batch=1).loss.backward()
     trained = dict(model.named_parameters(remove_duplicate=False)) | first_omega
     ours = {name: tensor.grad for name, tensor in trained.items()}
     expected = rename_fairseq(load_file(folder / "grads.safetensors"))
@@ -90,9 +94,7 @@ def test_reference_profile(shared):
     meta = json.loads((folder / "meta.json").read_text())
     before = convert_fairseq(load_file(folder / "state_before_profiling.safetensors"), meta["args"])
     tensors = load_file(folder / "io.safetensors")
-    batch = inputs(tensors, "left")
-    labels = tensors["left.target"].masked_fill(tensors["left.target"].eq(PAD), -100)
-    omega = profile_omega(before, {**batch, "labels": labels}, mode="reference")
+    omega = profile_omega(before, labelled(tensors), mode="reference")
     written = [float(line.split()[1]) for line in (folder / "profile.ratio.init").read_text().splitlines()]
     assert omega["encoder"] + omega["decoder"] == pytest.approx(written, abs=1e-5)
 

@@ -9,10 +9,9 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 import torch
 from test_fine_tuning import example
-from toy import random_texts, toy_tokenizer
+from toy import random_texts, save_models, toy_tokenizer
 
 from admin_nmt import Translator
-from admin_nmt.weights.exporting import export_standard
 
 TITLE = "serving in threads, run by tests/test_serving.py"
 FOLDER = "runs/phrasebook/standard"
@@ -20,10 +19,9 @@ CLIENTS = 6
 
 
 @pytest.fixture
-def standard(tiny_model, tmp_path) -> str:
-    """The folder of a stock model."""
-    tokenizer = toy_tokenizer()
-    export_standard(tiny_model(vocab_size=len(tokenizer)), tokenizer, tmp_path / "standard")
+def standard(tmp_path) -> str:
+    """The folder of a standard model."""
+    save_models(tmp_path, toy_tokenizer())
     return str(tmp_path / "standard")
 
 

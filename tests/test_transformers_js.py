@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy import random_texts, randomised, toy_tokenizer
+from toy import random_texts, save_models, toy_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.weights.exporting import export_standard
 
 SCRIPTS = Path(__file__).parents[1] / "training" / "transformers_js"
@@ -32,14 +31,10 @@ def texts() -> list[str]:
 def standard(tmp_path_factory) -> Path:
     """The folder of a stock model that translates differently for each source."""
     folder, tokenizer = tmp_path_factory.mktemp("models"), toy_tokenizer()
-    torch.manual_seed(0)
-    size = {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
-    size |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
-    size |= {"d_model": 16, "encoder_layers": 3, "decoder_layers": 2, "max_position_embeddings": 64}
-    model = randomised(AdminForConditionalGeneration(AdminConfig(vocab_size=len(tokenizer), dropout=0.0, **size)))
+    model = save_models(folder, tokenizer)
     model.generation_config.max_length = LONGEST
-    export_standard(model, tokenizer, folder / "standard")
-    return folder / "standard"
+    export_standard(model, tokenizer, folder / "short")
+    return folder / "short"
 
 
 @pytest.fixture(scope="module")

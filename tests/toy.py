@@ -3,6 +3,9 @@
 import math
 import os
 import random
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +15,13 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 from typer.testing import CliRunner, Result
 
-from admin_nmt import AdminForConditionalGeneration
+from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.cli.app import app
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
+from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
 from admin_nmt.data.tokenizing import pair_lengths
+from admin_nmt.weights.exporting import export_standard
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]
 # Shifts the seeds of toy data and toy models, so that one can see whether a test holds for one draw only.
@@ -153,6 +157,19 @@ def error(*arguments: object, code: int = 1) -> str:
     return " ".join(result.stderr.rsplit("\r")[-1].split())
 
 
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def started_translation(*arguments: object, **streams: int) -> subprocess.Popen:
+    """The real command translate, which is killed where it hangs for half an hour."""
+    command = [sys.executable, "-m", "admin_nmt", "translate", *map(str, arguments)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, **streams)
+    guard = threading.Timer(1800.0, process.kill)
+    guard.daemon = True
+    guard.start()
+    return process
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing of the library may catch it."""
 
@@ -199,6 +216,24 @@ def poison(model: PreTrainedModel, run: Trainer, update: int) -> None:
         return output * math.nan if run.state.global_step == update - 1 else output
 
     model.model.decoder.layers[-1].register_forward_hook(hook)
+
+
+def small_config(**fields) -> AdminConfig:
+    """A configuration of width 16, 3 + 2 layers and 99 tokens; keyword arguments override its fields."""
+    small = {"vocab_size": 99, "d_model": 16, "encoder_layers": 3, "decoder_layers": 2, "max_position_embeddings": 64}
+    for stack in ("encoder", "decoder"):
+        small |= {f"{stack}_ffn_dim": 32, f"{stack}_attention_heads": 4}
+    return AdminConfig(**small | {"dropout": 0.0} | fields)
+
+
+def save_models(folder: Path, tokenizer: PreTrainedTokenizerFast, **fields) -> AdminForConditionalGeneration:
+    """A random model of `small_config` in folder/final, its standard model in folder/standard."""
+    torch.manual_seed(SHIFT)
+    model = randomised(AdminForConditionalGeneration(small_config(vocab_size=len(tokenizer), **fields)))
+    model.save_pretrained(folder / "final")
+    save_tokenizers(folder / "final", tokenizer, positions=model.config.max_position_embeddings)
+    export_standard(model, tokenizer, folder / "standard")
+    return model
 
 
 @torch.no_grad()

@@ -134,9 +134,9 @@ def loads(python: Path, work: Path, kind: str) -> str:
 
 def write(folder: Path) -> None:
     """A small trained model of each kind with its export, and the logits, beams and translations of both."""
-    from toy import random_texts, toy_tokenizer
+    from toy import random_texts, small_config, toy_tokenizer
 
-    from admin_nmt import AdminConfig, AdminForConditionalGeneration, export_standard
+    from admin_nmt import AdminForConditionalGeneration, export_standard
     from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 
     tokenizer = toy_tokenizer()
@@ -144,11 +144,7 @@ def write(folder: Path) -> None:
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     for variant in EXPORTS:
         torch.manual_seed(0)
-        size = {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-        config = AdminConfig(
-            variant=variant, vocab_size=len(tokenizer), d_model=32, encoder_layers=4, decoder_layers=2, dropout=0.0,
-            encoder_attention_heads=4, decoder_attention_heads=4, max_position_embeddings=64, **size,
-        )  # fmt: skip
+        config = small_config(variant=variant, vocab_size=len(tokenizer), d_model=32, encoder_layers=4)
         model = AdminForConditionalGeneration(config).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         for _ in range(60):

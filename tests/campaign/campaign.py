@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import re
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -29,13 +30,8 @@ SCALE = float(os.environ.get("ADMIN_NMT_CAMPAIGN_SCALE", 1))
 PATIENCE = 180  # seconds that a command may take, which needs five
 
 IMPORTED_ONCE = [
-    "admin_nmt.cli.app",
-    "admin_nmt.weights.fairseq_folder",
-    "admin_nmt.decoding.synthesis",
-    "admin_nmt.hub.model_info",
-    "admin_nmt.runs.preparation_meter",
-    "admin_nmt.runs.publishing",
-    "admin_nmt.runs.training_run",
+    *(f"admin_nmt.{name}" for name in ("cli.app", "decoding.synthesis", "hub.model_info", "weights.fairseq_folder")),
+    *(f"admin_nmt.runs.{name}" for name in ("preparation_meter", "publishing", "training_run")),
     "matplotlib.backends.backend_agg",
     "torch.distributed.launcher.api",
     "transformers.models.marian.modeling_marian",
@@ -209,25 +205,14 @@ def _untimed(value: Any) -> Any:
 
 def assert_same(expected: Mapping[str, Any], folder: Path) -> None:
     """A folder holds what is expected."""
-    found = differences(expected, contents(folder))
-    assert not found, "\n".join(["expected != found", *found])
+    found = contents(folder)
+    differ = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    assert not differ, "\n".join(f"{name}: {expected.get(name)} != {found.get(name)}" for name in differ)
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Where two contents differ: files that only one has, and in JSON the fields."""
-    found = [f"{name}: missing" for name in sorted(one.keys() - other.keys())]
-    found += [f"{name}: not expected" for name in sorted(other.keys() - one.keys())]
-    for name in sorted(one.keys() & other.keys()):
-        left, right = one[name], other[name]
-        if left == right:
-            continue
-        if isinstance(left, dict) and isinstance(right, dict):
-            found += [f"{name}: {field}" for field in differences(left, right)]
-        elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-            found += [f"{name}: {a} != {b}" for a, b in zip(left, right, strict=True) if a != b]
-        else:
-            found.append(f"{name}: {str(left)[:80]} != {str(right)[:80]}")
-    return found
+def begin(name: str, inputs: Path, finished: Path, folder: Path) -> Path:
+    """Copy what a command needs into a new folder: a recipe and its text, or a finished run besides."""
+    return Path(shutil.copytree(inputs if name in ("train", "prepare") else finished, folder))
 
 
 def new_inputs(folder: Path) -> Path:

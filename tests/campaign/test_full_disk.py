@@ -3,33 +3,22 @@
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from campaign import assert_done, assert_same, assert_told, contents, run, trials
+from campaign import assert_done, assert_same, assert_told, begin, contents, run, trials
 from test_kills import COMMANDS as KILLED
 
 pytestmark = pytest.mark.campaign
 
-COMMANDS: dict[str, list[str]] = KILLED | {
-    "fold": ["model", "fold", "run/final", "--output", "folded"],
-    "average": ["model", "average", "run", "--last", "3", "--output", "averaged"],
-    "evaluate": [
-        "evaluate",
-        "run/standard",
-        "--source",
-        "test.en",
-        "--target",
-        "test.de",
-        "--language",
-        "de",
-        "--output",
-        "out",
-    ],
+COMMANDS = KILLED | {
+    "fold": "model fold run/final --output folded",
+    "average": "model average run --last 3 --output averaged",
+    "evaluate": "evaluate run/standard --source test.en --target test.de --language de --output out",
 }
 COUNTS = dict.fromkeys(COMMANDS, 5) | {"train": 20, "prepare": 10}
 DISK = 64  # MB
@@ -47,24 +36,16 @@ def disk(folder: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def begin(name: str, inputs: Path, finished: Path, folder: Path) -> Path:
-    """What a command needs, in a new folder."""
-    shutil.copytree(inputs if name in ("train", "prepare") else finished, folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
-def straight(inputs: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+def straight(inputs: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory):
     """What each command leaves on a disk with room, and the bytes that it writes."""
-    known: dict[str, Any] = {}
 
-    def get(name: str) -> Any:
-        if name not in known:
-            work = begin(name, inputs, finished, tmp_path_factory.mktemp("room") / name)
-            before = size(work)
-            assert_done(run(*COMMANDS[name], folder=work))
-            known[name] = contents(work), size(work) - before
-        return known[name]
+    @cache
+    def get(name: str) -> tuple[dict[str, Any], int]:
+        work = begin(name, inputs, finished, tmp_path_factory.mktemp("room") / name)
+        before = size(work)
+        assert_done(run(*COMMANDS[name].split(), folder=work))
+        return contents(work), size(work) - before
 
     return get
 
@@ -83,13 +64,13 @@ def test_a_full_disk(name, number, straight, disk, inputs, finished, draw: Rando
     print("bytes left:", left := int(written * draw.random()))
     filler.write_bytes(bytes(shutil.disk_usage(disk).free - left))
     # What the command prints lies on another disk.
-    ended = run(*COMMANDS[name], folder=work, beside=disk.parent)
+    ended = run(*COMMANDS[name].split(), folder=work, beside=disk.parent)
     if ended.code:
         assert_told(ended)
         assert "full" in ended.told or "space" in ended.told, ended.told
         saved = list(work.glob("run/checkpoint-*/trainer_state.json")) if name == "train" else []
         filler.unlink()
-        ended = run(*COMMANDS[name], folder=work, beside=disk.parent)
+        ended = run(*COMMANDS[name].split(), folder=work, beside=disk.parent)
         assert_done(ended)
         assert not saved or b"continuing from run/checkpoint-" in ended.out
     assert_same(expected, work)
@@ -104,8 +85,8 @@ def limit_files(size: int) -> None:
 def test_files_that_may_not_grow(name, number, straight, inputs, finished, folder, draw: Random):
     """What stands in for a full disk where none can be mounted: every file is limited."""
     work = begin(name, inputs, finished, folder / "work")
-    ended = run(*COMMANDS[name], folder=work, setup=partial(limit_files, draw.choice([20_000, 30_000, 60_000])))
+    ended = run(*COMMANDS[name].split(), folder=work, setup=partial(limit_files, draw.choice([20_000, 30_000, 60_000])))
     if ended.code:
         assert_told(ended)
-        assert_done(run(*COMMANDS[name], folder=work))
+        assert_done(run(*COMMANDS[name].split(), folder=work))
     assert_same(straight(name)[0], work)

@@ -133,20 +133,11 @@ def test_prepare(number, lines, work):
 
 NO_TEXT = [b"\xff", b"a\xffb", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xc0\xaf", "漢".encode("utf-16")]
 READERS = {
-    "translate": ["translate", "run/standard", "--input", "lines", "--output", "out"],
-    "score": ["score", "run/standard", "--source", "lines", "--target", "test.de"],
-    "evaluate": ["evaluate", "run/standard", "--source", "lines", "--target", "test.de", "--language", "de"],
-    "prepare": ["prepare", "recipe.yaml", "--data.test.source", "lines"],
-    "train": [
-        "train",
-        "recipe.yaml",
-        "--output_dir",
-        "another",
-        "--data.train.target",
-        "lines",
-        "--data.train.source",
-        "test.en",
-    ],
+    "translate": "translate run/standard --input lines --output out",
+    "score": "score run/standard --source lines --target test.de",
+    "evaluate": "evaluate run/standard --source lines --target test.de --language de",
+    "prepare": "prepare recipe.yaml --data.test.source lines",
+    "train": "train recipe.yaml --output_dir another --data.train.target lines --data.train.source test.en",
 }
 
 
@@ -157,7 +148,7 @@ def test_bytes_that_are_no_text_are_refused_by_their_line(number, name, work, dr
     line = draw.randrange(len(lines))
     lines[line] += draw.choice(NO_TEXT) + draw.choice([b"", b" x"])
     (work / "lines").write_bytes(b"\n".join(lines) + b"\n")
-    assert_told(run(*READERS[name], folder=work), f"lines: line {line + 1} ")
+    assert_told(run(*READERS[name].split(), folder=work), f"lines: line {line + 1} ")
 
 
 @pytest.mark.parametrize("number", trials(8))

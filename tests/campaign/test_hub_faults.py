@@ -5,11 +5,12 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from random import Random
 
 import pytest
 from campaign import assert_done, assert_told, run, trials
-from hub_server import TOKEN, HubServer
+from hub_server import TOKEN, HubServer, client_settings
 from test_damage import bit_flipped, damage
 
 pytestmark = pytest.mark.campaign
@@ -21,20 +22,14 @@ PATIENCE = 1.0  # seconds that the client waits for an answer
 NEVER = 10**6
 
 
-def use_hub(url: str, cache: str, token: str = TOKEN) -> None:
-    """Have this process talk to a Hub of the tests, without waiting between attempts."""
-    import huggingface_hub.utils._http as client
-    import transformers.utils.hub
-    from huggingface_hub import constants
-
-    os.environ.update({"HF_TOKEN": token, "NO_PROXY": "127.0.0.1"})
-    constants.ENDPOINT = url
-    constants.HUGGINGFACE_CO_URL_TEMPLATE = url + "/{repo_id}/resolve/{revision}/{filename}"
-    constants.HF_HUB_CACHE = cache
-    constants.HF_HUB_OFFLINE, constants.HF_HUB_DISABLE_XET = False, True
-    constants.HF_HUB_ETAG_TIMEOUT = constants.HF_HUB_DOWNLOAD_TIMEOUT = PATIENCE
-    transformers.utils.hub._hf_api = None
-    client.time.sleep = lambda seconds: None
+def use_hub(url: str, cache: str) -> None:
+    """Have this process talk to a Hub of the tests."""
+    os.environ.update({"HF_TOKEN": TOKEN, "NO_PROXY": "127.0.0.1"})
+    own = {"HF_HUB_CACHE": cache, "HF_HUB_ETAG_TIMEOUT": PATIENCE, "HF_HUB_DOWNLOAD_TIMEOUT": PATIENCE}
+    own = {f"huggingface_hub.constants.{name}": value for name, value in own.items()}
+    for name, value in (client_settings(url) | own).items():
+        owner, _, attribute = name.rpartition(".")
+        setattr(resolve_name(owner), attribute, value)
 
 
 @pytest.fixture(scope="session")

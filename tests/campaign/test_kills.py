@@ -1,38 +1,26 @@
 """SIGKILL at random moments: the same command, given again, ends with the result of a straight run."""
 
 import os
-import shutil
 import signal
 import sys
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from campaign import Ended, Running, assert_done, assert_same, contents, run, trials
+from campaign import Ended, Running, assert_done, assert_same, begin, contents, run, trials
 
 pytestmark = pytest.mark.campaign
 
-MODEL = ["run/standard", "--num-beams", "2"]
-SYNTHETIC = [
-    "--generates",
-    "source",
-    "--sampling",
-    "--max-ratio",
-    "0",
-    "--chunk",
-    "50",
-    "--output",
-    "out.tsv",
-]
-COMMANDS: dict[str, list[str]] = {
-    "train": ["train", "recipe.yaml"],
-    "prepare": ["prepare", "recipe.yaml", "--num-proc", "2"],
-    "translate": ["translate", *MODEL, "--input", "train.en", "--chunk", "20", "--output", "out.de"],
-    "synthesize": ["synthesize", "run/standard", "--input", "train.de", *SYNTHETIC],
-    "export": ["model", "export", "run/final", "--output", "exported"],
+COMMANDS = {
+    "train": "train recipe.yaml",
+    "prepare": "prepare recipe.yaml --num-proc 2",
+    "translate": "translate run/standard --num-beams 2 --input train.en --chunk 20 --output out.de",
+    "synthesize": "synthesize run/standard --input train.de --generates source --sampling --max-ratio 0 --chunk 50 "
+    "--output out.tsv",
+    "export": "model export run/final --output exported",
 }
 COUNTS = {"train": 60, "prepare": 40, "translate": 30, "synthesize": 30, "export": 30}
 DONE_ALREADY = "holds a finished run", "exists already"  # it was killed after its last write
@@ -61,28 +49,16 @@ def at_changes(log: str, last: int | None = None) -> None:
 
 
 @pytest.fixture(scope="session")
-def begin(inputs: Path, finished: Path):
-    """Copies what a command needs into a new folder."""
-
-    def copy(name: str, folder: Path) -> Path:
-        shutil.copytree(inputs if name in ("train", "prepare") else finished, folder)
-        return folder
-
-    return copy
-
-
-@pytest.fixture(scope="session")
-def straight(begin, tmp_path_factory: pytest.TempPathFactory):
+def straight(inputs: Path, finished: Path, tmp_path_factory: pytest.TempPathFactory):
     """Runs each command once, without a kill."""
-    known: dict[str, Straight] = {}
 
+    @cache
     def get(name: str) -> Straight:
-        if name not in known:
-            folder, log = begin(name, tmp_path_factory.mktemp("straight") / name), tmp_path_factory.mktemp("log") / name
-            ended = run(*COMMANDS[name], folder=folder, setup=partial(at_changes, str(log)))
-            assert_done(ended)
-            known[name] = Straight(contents(folder), ended.seconds, log.stat().st_size)
-        return known[name]
+        folder = begin(name, inputs, finished, tmp_path_factory.mktemp("straight") / name)
+        log = tmp_path_factory.mktemp("log") / name
+        ended = run(*COMMANDS[name].split(), folder=folder, setup=partial(at_changes, str(log)))
+        assert_done(ended)
+        return Straight(contents(folder), ended.seconds, log.stat().st_size)
 
     return get
 
@@ -101,9 +77,9 @@ def killed(command: list[str], folder: Path, moment: float, by_clock: bool, stra
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name, count in COUNTS.items() for number in trials(count)]
 )
-def test_a_killed_command_ends_with_the_same_result(name, number, begin, straight, draw: Random, folder):
-    command, expected = COMMANDS[name], straight(name)
-    work = begin(name, folder / "work")
+def test_a_killed_command_ends_with_the_same_result(name, number, straight, inputs, finished, draw: Random, folder):
+    command, expected = COMMANDS[name].split(), straight(name)
+    work = begin(name, inputs, finished, folder / "work")
     for _ in range(draw.choice([1, 1, 2, 3])):
         print(moment := draw.random(), by_clock := draw.random() < 0.5)
         ended = killed(command, work, moment, by_clock, expected)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,18 +47,15 @@ def start(kind: str, folder: Path) -> Running:
 @pytest.fixture(scope="session")
 def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory):
     """What two processes leave that nobody kills, and the seconds from their start."""
-    known: dict[str, Any] = {}
 
+    @cache
     def get(kind: str) -> tuple[dict[str, Any], float]:
-        if kind not in known:
-            work = tmp_path_factory.mktemp("two") / kind
-            shutil.copytree(inputs, work)
-            job = start(kind, work)
-            both_processes(job)
-            begun = time.monotonic()
-            assert_done(job.wait())
-            known[kind] = contents(work), time.monotonic() - begun
-        return known[kind]
+        work = Path(shutil.copytree(inputs, tmp_path_factory.mktemp("two") / kind))
+        job = start(kind, work)
+        both_processes(job)
+        begun = time.monotonic()
+        assert_done(job.wait())
+        return contents(work), time.monotonic() - begun
 
     return get
 

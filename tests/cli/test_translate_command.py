@@ -1,40 +1,17 @@
 """Lines that go into the command translate and come out of it: paragraphs, several processes, and lines that wait."""
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 import torch
-from toy import error, invoke, random_texts
+from toy import ENVIRONMENT, error, invoke, random_texts, started_translation
 
 from admin_nmt import Translator
 from admin_nmt.cli import translate_command
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-PATIENCE = 1800.0  # seconds, until a command that hangs is ended, and its test fails
-
-
-def started(*arguments: object, **streams: int) -> subprocess.Popen:
-    """The real command, which is killed where it hangs."""
-    command = [sys.executable, "-m", "admin_nmt", "translate", *map(str, arguments)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, **streams)
-    guard = threading.Timer(PATIENCE, process.kill)
-    guard.daemon = True
-    guard.start()
-    return process
-
-
-@pytest.fixture
-def model(model_folder) -> Path:
-    """The folder of an unfolded ADMIN model."""
-    return model_folder
-
 
 LOADED = """
 import sys
@@ -60,24 +37,6 @@ def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
     loaded = set(done.stdout.split())
     assert "admin_nmt.decoding.translator" in loaded
     assert NEVER_NEEDED & loaded == set()
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ("--device cpu,abc", "'abc'"),
-        ("--device cpu,cpu --processes 1", "--processes"),
-        ("--source-language de", "--split-sentences"),
-        ("--source-language german", "german"),
-        ("--sampling --num-beams 4", "--num-beams"),
-        ("--top-k 4", "--sampling"),
-        ("--sampling --temperature 0", "temperature"),
-        ("--compute-type int8", "compute_type"),
-        ("--split-sentences --nbest 2", "--split-sentences"),
-    ],
-)
-def test_wrong_options_are_told(options, named):
-    assert named in error("translate", "model", *options.split(), code=2)
 
 
 def test_processes_take_the_devices_in_turn_and_share_the_threads(monkeypatch):
@@ -112,11 +71,13 @@ def test_paragraphs(model, tmp_path):
     assert invoke(*command, stdin=paragraphs).stdout == (tmp_path / "out").read_text()
 
 
-def test_a_line_is_answered_while_others_are_not_there_yet(model):
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_line_is_answered_while_others_are_not_there_yet(model, processes):
     """One line, its answer, then many at once, the last of them without its line feed."""
     source = [*random_texts(20), "", *random_texts(10, 1)]
     expected = Translator.from_pretrained(model, num_beams=1).translate(source)
-    with started(model, "--num-beams", 1, "--chunk", 8, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+    options = ["--num-beams", 1, "--chunk", 8, "--processes", processes]
+    with started_translation(model, *options, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         process.stdin.write(f"{source[0]}\n")
         process.stdin.flush()
         assert process.stdout.readline() == f"{expected[0]}\n"
@@ -127,7 +88,7 @@ def test_a_line_is_answered_while_others_are_not_there_yet(model):
 
 @pytest.mark.slow
 def test_an_interrupt_ends_a_command_that_waits_for_lines(model):
-    with started(model, "--num-beams", 1, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+    with started_translation(model, "--num-beams", 1, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         process.stdin.write("Ba.\n")
         process.stdin.flush()
         assert process.stdout.readline()
@@ -137,33 +98,24 @@ def test_an_interrupt_ends_a_command_that_waits_for_lines(model):
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_bytes_of_one(model, tmp_path):
-    """Killed in the middle, and resumed."""
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_in_the_middle_and_resumed(model, tmp_path, processes):
+    """Several processes give the bytes of one, after SIGKILL, half a line and the same command again."""
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in [*random_texts(15), "", *random_texts(14, 1)]))
     options = [model, "--num-beams", 2, "--chunk", 2, "--input", tmp_path / "in"]
     invoke("translate", *options, "--output", tmp_path / "one")
-    resumable = [*options, "--output", tmp_path / "two", "--processes", 2]
-    process = started(*resumable, stderr=subprocess.DEVNULL)
+    resumable = [*options, "--output", tmp_path / "two", "--processes", processes]
+    process = started_translation(*resumable, stderr=subprocess.DEVNULL)
     partial = tmp_path / "two.partial"
     while not (partial.exists() and len(partial.read_bytes().splitlines()) >= 8):
         assert process.poll() is None
         time.sleep(0.02)
     process.kill()
-    process.wait()
-    with started(*resumable, stderr=PIPE) as process:
+    assert process.wait() == -signal.SIGKILL and not (tmp_path / "two").exists()
+    with partial.open("ab") as file:
+        file.write("half a lin\u00e9".encode()[:-1])
+    with started_translation(*resumable, stderr=PIPE) as process:
         stderr = process.stderr.read()
     assert process.returncode == 0, stderr
     assert "continuing after the" in stderr
     assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
-
-
-@pytest.mark.slow
-def test_several_processes_answer_a_line_that_waits(model):
-    with started(model, "--num-beams", 1, "--processes", 2, stdin=PIPE, stdout=PIPE) as process:
-        expected = Translator.from_pretrained(model, num_beams=1).translate(["Ba do.", "Ki."])
-        for line, translation in zip(["Ba do.", "Ki."], expected, strict=True):
-            process.stdin.write(f"{line}\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == f"{translation}\n"
-        process.stdin.close()
-        assert process.wait() == 0

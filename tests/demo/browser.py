@@ -1,16 +1,10 @@
-"""Chromium without a screen, for the tests of the page, and for its pictures:
+"""Chromium without a screen, for the tests of the page."""
 
-python tests/demo/browser.py FOLDER MODEL [MODEL …]   # serves the page, and writes 1280.png, 390.png, … into FOLDER
-"""
-
-import base64
 import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -45,8 +39,8 @@ class Page:
 
     def __init__(self, driver: Chrome, address: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         self.driver = driver
-        self.size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", self.size)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         driver.get(address)
@@ -107,13 +101,6 @@ class Page:
         """What the console calls an error."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
-    def picture(self, path: Path) -> None:
-        """The whole page, also what is below the window."""
-        height = self.driver.execute_script("return document.documentElement.scrollHeight")
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", self.size | {"height": height})
-        shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {})
-        path.write_bytes(base64.b64decode(shot["data"]))
-
 
 @contextmanager
 def browser() -> Iterator[Chrome]:
@@ -130,34 +117,3 @@ def browser() -> Iterator[Chrome]:
             yield chrome
         finally:
             chrome.quit()
-
-
-WINDOWS: dict[str, dict[str, Any]] = {
-    "1280": {},
-    "1280-dark": {"dark": True},
-    "1920": {"width": 1920, "height": 1080},
-    "390": {"width": 390, "height": 844},
-}
-
-
-def main(folder: Path, models: list[str]) -> None:
-    """Write a picture of the page in each window, with the translation of the first model's first example."""
-    from admin_nmt.demo.page import build_page, serve
-    from admin_nmt.demo.session import ServedModel
-
-    served = [ServedModel(model) for model in models]
-    text = (*served[0].description.card.examples, "Hello.")[0]
-    for model in served:  # what a first search prepares is none of the picture's seconds
-        model.translator("PyTorch").translate([text])
-    address = serve(build_page(served), "127.0.0.1")
-    folder.mkdir(parents=True, exist_ok=True)
-    with browser() as chrome:
-        for name, window in WINDOWS.items():
-            page = Page(chrome, address, **window)
-            page.write(text).press_translate().translations()
-            page.wait(lambda page=page: page.count(".heat-map") and not page.text(".progress-text"))
-            page.picture(folder / f"{name}.png")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])

@@ -81,11 +81,6 @@ def test_text_that_looks_like_code(visit, served, monkeypatch):
     assert "run" not in page.driver.title and not page.count("img[src=x]")
 
 
-def test_nothing_to_translate_is_said_in_the_page(visit, served):
-    page = visit(served).press_translate()
-    assert page.wait(lambda: [text for text in page.text(".toast-body") if "Write a sentence to translate." in text])
-
-
 def test_an_example_is_one_click_away(visit, served, monkeypatch):
     (text,) = random_texts(1)
     object.__setattr__(served.description.card, "examples", (text,))

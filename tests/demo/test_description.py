@@ -5,7 +5,6 @@ import json
 import pytest
 
 from admin_nmt.demo.description import describe_model
-from admin_nmt.metrics.languages import is_written_leftward
 
 
 def test_facts_of_a_card(make_run):
@@ -28,7 +27,3 @@ def test_other_cards(make_run):
         describe_model(folder)
     card.unlink()
     assert describe_model(folder).card.examples == () and describe_model(folder).title is None
-
-
-def test_direction_of_writing():
-    assert [is_written_leftward(code) for code in ("ar", "he", "de", "zh", "xx")] == [True, True, False, False, False]

@@ -37,6 +37,12 @@ def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
     assert done.stdout.strip() == str(folder / "admin_nmt" / "__init__.py")
 
 
+def test_a_private_space_of_a_model_without_standard_class(make_run, hub):
+    urls = list(space.publish_with_space(make_run(variant="dlcl_pre_ln"), REPO, private=True))
+    assert list(hub.repos) == [REPO, SPACE] and all(repo.private for repo in hub.repos.values())
+    assert urls[-1].startswith(f"{hub.url}/spaces/{REPO}/commit/")
+
+
 def test_a_later_package_takes_the_place_of_an_earlier_one(make_run, hub, publish, monkeypatch):
     run = make_run()
     assert not publish(run, "--repo", REPO, "--space")
@@ -47,23 +53,12 @@ def test_a_later_package_takes_the_place_of_an_earlier_one(make_run, hub, publis
     assert before - files(hub, SPACE) == {path for path in before if path.startswith("admin_nmt/metrics/")}
 
 
-def test_a_private_space_tells_what_it_lacks(make_run, hub, capsys):
-    urls = list(space.publish_with_space(make_run(), REPO, private=True))
-    assert len(urls) == 3 and urls[2].startswith(f"{hub.url}/spaces/{REPO}/commit/")
-    assert all(repo.private for repo in hub.repos.values())
-
-
 def test_what_publish_refuses_makes_no_space(make_run, hub, publish):
     run = make_run()
     with (run / "standard" / "README.md").open("a") as card:
         card.write("Better than it is.\n")
     assert "README.md: differs from what" in publish(run, "--repo", REPO, "--space")
     assert not hub.requests
-
-
-def test_a_model_without_stock_class(make_run, hub, publish):
-    assert not publish(make_run(variant="dlcl_pre_ln"), "--repo", REPO, "--space")
-    assert list(hub.repos) == [REPO, SPACE]
 
 
 def test_without_gradio(make_run, hub, publish, monkeypatch):

