@@ -9,9 +9,8 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 
 from ..hub.model_folder import load_model, short_names
 from ..hub.run_folder import RESULTS, Results, load_results
-from ..runs.pictures.curves import plot_depths, plot_perplexity
+from ..runs.pictures.curves import By, has_speeds, plot_depths, plot_perplexity
 from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes
-from ..runs.pictures.x_axis import By, has_speeds
 from ..system.errors import describe, user_errors
 from .tables import flat
 

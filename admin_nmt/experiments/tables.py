@@ -9,8 +9,7 @@ from typing import Any
 
 from ..hub.run_folder import DEGENERATE, Results
 from ..metrics.unigram import read_unigram
-from ..runs.pictures.curves import plot_depths, plot_systems
-from ..runs.pictures.x_axis import has_speeds
+from ..runs.pictures.curves import has_speeds, plot_depths, plot_systems
 from ..system.markdown import escaped, table_text
 from .grids import Grid
 

@@ -1,6 +1,7 @@
 """A training run as a table: a row for each log entry and each evaluation, the time that is left, and a bar below."""
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,15 +10,14 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from ..system.terminal import PlainLines, is_terminal, lines_for, progress_bar
-from .pace import Pace, evaluations_left, spoken
 
 COLUMNS = {
     "update": 7, "epoch": 6, "loss": 6, "NLL": 6, "learning rate": 13, "gradient": 8, "tokens/s": 8, "time left": 11,
 }  # fmt: skip
 """Widths of the columns, 79 characters in all."""
 ROWS = 25  # until the heads come again
+WARM_UP = 5  # first updates of a process, in which memory is allocated and kernels are chosen
 ESTIMATED_AFTER = 20  # updates of a process
-DAY = 24 * 3600
 INDENT = 6 * " "  # of lines that are no rows
 COLLAPSED = 1e-3  # share of the encoder's output that differs between tokens: 0.96 in the model of the phrasebook
 COLLAPSE = (
@@ -75,15 +75,15 @@ def is_best(args: TrainingArguments, state: TrainerState, name: str) -> bool:
 class TrainingTable(TrainerCallback):
     """Shows a run on stdout as a table, in colours and above a bar where that is a terminal, else as plain lines.
 
-    After 20 updates a line estimates the whole run, and another one says so where it takes days. Of several processes
-    the first shows.
+    After 20 updates a line estimates the whole run. Time left is that of an update so far, with the evaluations among
+    them, times the updates that are left. Of several processes the first shows.
     """
 
     def __init__(self) -> None:
         self.rows: Rows | None = None
         self.bar: tqdm | None = None
-        self.pace = Pace()
-        self.due = 0  # evaluations between this update and the next
+        self.updates = 0  # of this process
+        self.warm: tuple[int, float] | None = None  # update after the warm-up, and its time in seconds
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -91,8 +91,7 @@ class TrainingTable(TrainerCallback):
         self.close()
         if not state.is_world_process_zero:
             return
-        self.rows, self.pace, self.due = Rows(lines_for(sys.stdout)), Pace(), 0
-        self.pace.evaluation = evaluation_seconds(state.log_history)
+        self.rows, self.updates, self.warm = Rows(lines_for(sys.stdout)), 0, None
         self.bar = progress_bar(
             desc="training",
             unit="update",
@@ -105,12 +104,15 @@ class TrainingTable(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.rows is None or self.bar is None:
             return
-        self.pace.update_ended()
-        self.due = int(control.should_evaluate)
-        if self.pace.updates == ESTIMATED_AFTER and state.global_step < state.max_steps:
-            self.estimate(args, state, self.rows.lines)
-        left = self.seconds_left(args, state)
-        self.bar.set_postfix_str("" if left is None else f"{spoken(left)} left", refresh=False)
+        self.updates += 1
+        if self.updates == WARM_UP:
+            self.warm = state.global_step, time.perf_counter()
+        left = self.seconds_left(state)
+        if self.updates == ESTIMATED_AFTER and state.global_step < state.max_steps and left is not None:
+            updates = state.max_steps - state.global_step
+            text = f"about {duration(left)} left: {updates:,} updates of {left / updates:.2g} s"
+            self.rows.lines.write(INDENT + text, "cyan")
+        self.bar.set_postfix_str("" if left is None else f"{duration(left)} left", refresh=False)
         self.bar.update()
 
     def on_log(
@@ -124,16 +126,9 @@ class TrainingTable(TrainerCallback):
         if self.rows is None or logs is None:
             return
         if "loss" in logs:
-            self.training_row(args, state, self.rows, logs)
+            self.training_row(state, self.rows, logs)
         for name in [key.removesuffix("_loss") for key in logs if key.startswith("eval") and key.endswith("_loss")]:
             self.evaluation_row(args, state, self.rows, logs, name)
-
-    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        self.due = 0
-        self.pace.resume()
-
-    def on_save(self, *args: Any, **kwargs: Any) -> None:
-        self.pace.resume()
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         self.close()
@@ -144,8 +139,8 @@ class TrainingTable(TrainerCallback):
             self.bar.close()
         self.rows = self.bar = None
 
-    def training_row(self, args: TrainingArguments, state: TrainerState, rows: Rows, logs: Mapping[str, Any]) -> None:
-        left = self.seconds_left(args, state)
+    def training_row(self, state: TrainerState, rows: Rows, logs: Mapping[str, Any]) -> None:
+        left = self.seconds_left(state)
         rows.add(
             [
                 *place(state),
@@ -154,68 +149,41 @@ class TrainingTable(TrainerCallback):
                 number(logs, "learning_rate", ".2e"),
                 number(logs, "grad_norm", ".3g"),
                 number(logs, "target_tokens_per_second", ",.0f"),
-                "–" if left is None else spoken(left),
+                "–" if left is None else duration(left),
             ]
         )
 
     def evaluation_row(
         self, args: TrainingArguments, state: TrainerState, rows: Rows, logs: Mapping[str, Any], name: str
     ) -> None:
-        self.pace.evaluation = evaluation_seconds(state.log_history)
-        told = [f"validation{name.removeprefix('eval').replace('_', ' ', 1)}:"]
-        told.append(f"NLL {number(logs, f'{name}_loss', '.3f')},")
-        if f"{name}_bleu" in logs:
-            told.append(f"BLEU {number(logs, f'{name}_bleu', '.2f')},")
-        told.append(f"in {spoken(logs.get(f'{name}_runtime', 0.0))}")
+        dataset = name.removeprefix("eval").replace("_", " ", 1)
+        bleu = f" BLEU {number(logs, f'{name}_bleu', '.2f')}," if f"{name}_bleu" in logs else ""
+        text = f"validation{dataset}: NLL {number(logs, f'{name}_loss', '.3f')},{bleu}"
+        text += f" in {duration(logs.get(f'{name}_runtime', 0.0))}"
         best = is_best(args, state, name)
-        text = " ".join([*told, " * best so far"] if best else told)
-        rows.add(place(state), text, "bold green" if best else "cyan")
+        rows.add(place(state), f"{text}  * best so far" if best else text, "bold green" if best else "cyan")
         if logs.get(f"{name}_encoder_variance", 1.0) < COLLAPSED:
             rows.lines.write(f"{INDENT}warning: {COLLAPSE}", "bold yellow")
 
-    def seconds_left(self, args: TrainingArguments, state: TrainerState) -> float | None:
-        """Seconds of the updates that are left, and the evaluations if one was measured."""
-        return self.pace.left(state.max_steps - state.global_step, self.due + evaluations_to_come(args, state))
-
-    def estimate(self, args: TrainingArguments, state: TrainerState, lines: PlainLines) -> None:
-        """Say how long the run takes, and what would shorten it if that is days."""
-        updates, evaluations = state.max_steps - state.global_step, self.due + evaluations_to_come(args, state)
-        seconds, update = self.seconds_left(args, state), self.pace.update
-        if seconds is None or update is None:
-            return
-        if self.pace.evaluation is None:
-            extra = f", evaluations ({evaluations:,}) not counted" if evaluations else ""
-        else:
-            extra = f" and {evaluations:,} × {spoken(self.pace.evaluation)} of evaluation"
-        lines.write(f"{INDENT}about {spoken(seconds)} left: {updates:,} updates of {update:.2g} s{extra}", "cyan")
-        if seconds > DAY:
-            lines.write(f"{INDENT}warning: that is {seconds / DAY:.1f} days; {shorter(args)}", "bold yellow")
+    def seconds_left(self, state: TrainerState) -> float | None:
+        """Seconds that the updates take which are left; None before any was measured."""
+        if self.warm is None or state.global_step <= self.warm[0]:
+            return None
+        update, since = self.warm
+        return (time.perf_counter() - since) / (state.global_step - update) * (state.max_steps - state.global_step)
 
 
-def evaluation_seconds(history: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds that the evaluation of the last update took that had one, on all of its datasets."""
-    seconds = [
-        (row["step"], value)
-        for row in history
-        for name, value in row.items()
-        if name.startswith("eval") and name.endswith("_runtime")
-    ]
-    return sum(value for step, value in seconds if step == seconds[-1][0]) if seconds else None
-
-
-def evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
-    """Evaluations that a run has behind the updates to come."""
-    if args.eval_strategy == "steps":
-        return evaluations_left(state.global_step, state.max_steps, int(state.eval_steps), args.eval_delay)
-    return max(state.num_train_epochs - int(state.epoch or 0), 0) if args.eval_strategy == "epoch" else 0
-
-
-def shorter(args: TrainingArguments) -> str:
-    """Advice on how to shorten a run."""
-    faster = "a GPU" if args.device.type == "cpu" else "several GPUs"
-    if args.device.type != "cpu" and not (args.bf16 or args.fp16):
-        faster = f"bf16, {faster}"
-    return f"{faster}, fewer updates (max_steps) or a smaller model (d_model, encoder_layers) would shorten it"
+def duration(seconds: float) -> str:
+    """A time as `45 s`, `12 min`, `3 h 5 min` or `2 d 4 h`; 11 characters at most below 1,000 days."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
 
 
 def show_table(trainer: Trainer) -> TrainingTable:

@@ -45,10 +45,7 @@ def recipe_file(tmp_path) -> Path:
 def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     command = ["prepare", str(recipe_file), "--num-proc", "2", "--data.max_length", "200"]
     printed = CliRunner().invoke(app, command, catch_exceptions=False).stdout
-    for step in ("reading", "cleaning", "vocabulary", "tokenising"):
-        assert f"{step}: " in printed
-    assert "peak memory" in printed
-    assert f"next: admin-nmt train {recipe_file} --data.max_length 200" in printed
+    assert all(f"{step}: " in printed for step in ("reading", "cleaning", "vocabulary", "tokenising"))
     monkeypatch.setattr(
         tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there")
     )
@@ -92,30 +89,25 @@ def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "named"),
     [
-        ("--model.variant pre_ln", r"model\.variant is 'pre_ln', but .*/other has 'admin'; leave it out"),
-        ("--model.encoder_layers 2", r"model\.encoder_layers is 2, but .*/other has 1; leave it out"),
-        ("--tokenizer.vocab_size 280", r"tokenizer\.vocab_size is 280, but .*/other has 300; leave it out"),
-        ("--model.from_pretrained ./nowhere", r"model\.from_pretrained: \./nowhere: there is no such folder"),
-        ("--tokenizer.path ./nowhere", r"tokenizer\.path: \./nowhere: there is no such folder"),
-        ("--data.root nowhere", r"data\.train\[0\]: nowhere/real\.tsv: No such file or directory; .* --data\.root "),
+        ("--model.variant pre_ln", r"model\.variant"),
+        ("--model.encoder_layers 2", r"model\.encoder_layers"),
+        ("--tokenizer.vocab_size 280", r"tokenizer\.vocab_size"),
+        ("--model.from_pretrained ./nowhere", r"model\.from_pretrained: \./nowhere"),
+        ("--tokenizer.path ./nowhere", r"tokenizer\.path: \./nowhere"),
+        ("--data.root nowhere", r"data\.train\[0\]: nowhere/real\.tsv"),
     ],
 )
-def test_what_contradicts_the_model_to_start_from_or_is_not_there_is_refused(recipe_file, tmp_path, override, message):
+def test_what_contradicts_the_model_to_start_from_or_is_not_there_is_refused(recipe_file, tmp_path, override, named):
     """Before anything is read; what agrees with it, or does not concern its weights, may stay."""
     other = tmp_path / "other"
     AdminConfig(vocab_size=300, **load_recipe(recipe_file).model.configuration()).save_pretrained(other)
     start = ["--model.from_pretrained", str(other)]
     check_start(load_recipe(recipe_file, [*start, "--model.dropout", "0.3"]))
     save_tokenizers(other, train_tokenizer(random_texts(60), 300, tags=["<bt>"]))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^{named}"):
         prepare(load_recipe(recipe_file, [*start, *override.split()]))
-
-
-def test_a_vocabulary_that_the_text_does_not_reach_is_told(recipe_file, capsys):
-    size = len(prepare(load_recipe(recipe_file, ["--tokenizer.vocab_size", "9999"])).source_tokenizer)
-    assert f"vocabulary {size}, all that the text yields of tokenizer.vocab_size 9999\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("source", "target"), [(280, 265), (265, 280), (270, 270)])
@@ -134,14 +126,14 @@ def test_vocabularies_of_two_sizes_share_the_id_of_padding(recipe_file, source, 
         assert not any(side.pad_token_id in ids for ids in prepared.data["train"][name])
 
 
-def test_vocabularies_that_the_text_does_not_reach_are_told(recipe_file, capsys):
+def test_a_vocabulary_that_the_text_does_not_reach_is_reported(recipe_file, capsys):
     sizes = "{vocab_size: 270, target_vocab_size: 9999, joint: false}"
     size = len(prepare(load_recipe(recipe_file, ["--tokenizer", sizes])).target_tokenizer)
-    told = f"vocabulary 270 and {size}, all that the text yields of tokenizer.target_vocab_size 9999\n"
-    assert told in capsys.readouterr().out
+    assert f"vocabulary 270 and {size}, " in (printed := capsys.readouterr().out)
+    assert "tokenizer.target_vocab_size 9999" in printed
 
 
-def test_tokens_that_the_vocabulary_lacks_are_told(recipe_file, tmp_path, capsys):
+def test_tokens_that_the_vocabulary_lacks_are_reported(recipe_file, tmp_path, capsys):
     """Bytes leave none unknown; of words that no training text has, subword-nmt's pieces are."""
     lines = (tmp_path / "valid.tsv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "valid.tsv").write_text("".join(f"{line} ж\n" for line in lines), encoding="utf-8")
@@ -187,9 +179,9 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
         build_model(load_recipe(recipe_file), prepared)
 
 
-def test_a_budget_that_no_batch_fits_is_told_by_its_field(recipe_file):
+def test_a_budget_that_no_batch_fits_is_refused(recipe_file):
     recipe = load_recipe(recipe_file, ["--training.max_tokens", "3"])
-    with pytest.raises(ValueError, match=r"data\.train: a sentence has \d+ tokens, more than training\.max_tokens 3"):
+    with pytest.raises(ValueError, match=r"data\.train: .* training\.max_tokens 3"):
         build_trainer(recipe, prepare(recipe))
 
 
@@ -197,7 +189,5 @@ def test_the_folder_of_a_run_is_no_model_to_start_from(tmp_path):
     """A recipe names the model itself, so that its meaning does not change when the run goes on."""
     (tmp_path / "run" / "final").mkdir(parents=True)
     (tmp_path / "run" / "final" / "config.json").write_text("{}")
-    with pytest.raises(
-        ValueError, match=r"model\.from_pretrained: .*run is the folder of a run; name the model in it, .*final"
-    ):
+    with pytest.raises(ValueError, match=r"model\.from_pretrained: .*run.*final"):
         preparation.model_folder(str(tmp_path / "run"), "model.from_pretrained")

@@ -9,6 +9,7 @@ import pytest
 from finished_run import REPO
 from hub_server import HubServer
 
+from admin_nmt.hub.run_folder import FINAL, RESULTS, STANDARD
 from admin_nmt.runs.publishing import write_card
 
 
@@ -35,7 +36,7 @@ def test_both_models_with_their_cards(make_run, hub):
     assert all(len(repo.messages) == 2 for repo in hub.repos.values())
 
 
-def test_a_model_without_stock_class_is_published_alone(make_run, hub, publish):
+def test_a_model_without_a_standard_one_is_published_alone(make_run, hub, publish):
     assert not publish(make_run(variant="dlcl_pre_ln"), "--repo", REPO, "--private")
     assert list(hub.repos) == [REPO] and hub.repos[REPO].private
     assert "modeling_admin.py" in files(hub, REPO)
@@ -43,30 +44,30 @@ def test_a_model_without_stock_class_is_published_alone(make_run, hub, publish):
 
 def test_an_outdated_card_is_refused_before_anything_is_sent(make_run, hub, publish):
     run = make_run()
-    (run / "final" / "README.md").write_text("# Better than it is\n")
-    assert "README.md: differs from what" in publish(run, "--repo", REPO)
-    write_card(run, run / "final")
-    results = json.loads((run / "results.json").read_text())
+    (run / FINAL / "README.md").write_text("# Better than it is\n")
+    assert "README.md" in publish(run, "--repo", REPO)
+    write_card(run, run / FINAL)
+    results = json.loads((run / RESULTS).read_text())
     del results["test"]["bleu"]
-    (run / "results.json").write_text(json.dumps(results))
+    (run / RESULTS).write_text(json.dumps(results))
     assert "test lacks bleu" in publish(run, "--repo", REPO)
-    (run / "standard" / "README.md").unlink()
+    (run / STANDARD / "README.md").unlink()
     assert publish(run, "--repo", REPO).startswith("error: ")
     assert not hub.requests
 
 
 def test_a_card_of_another_repository_is_refused(make_run, hub, publish):
     run, elsewhere = make_run(), "someone/else"
-    assert f"render it with `admin-nmt model card {run} --repo {elsewhere}`" in publish(run, "--repo", elsewhere)
+    assert f"--repo {elsewhere}" in publish(run, "--repo", elsewhere)
     assert not hub.requests
-    for name in ("standard", "final"):
+    for name in (STANDARD, FINAL):
         write_card(run, run / name, elsewhere)
     assert not publish(run, "--repo", elsewhere)
     assert list(hub.repos) == [elsewhere, f"{elsewhere}-admin"]
 
 
 def test_a_folder_that_is_no_run(tmp_path, hub, publish):
-    assert "final/ is missing" in publish(tmp_path, "--repo", REPO)
+    assert FINAL in publish(tmp_path, "--repo", REPO)
     assert not hub.requests
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -22,16 +21,14 @@ from typer.testing import CliRunner, Result
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.decoding.search import decoding_precision
+from admin_nmt.hub.run_folder import CURVE, FINAL, RECIPE, RESULTS, STANDARD, TRANSLATIONS
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.runs.reporting import closing_lines, training_text
 from admin_nmt.trainer.checkpoints import complete_checkpoints
 from admin_nmt.weights.averaging import average_checkpoints
 
 TRAINING = Path(__file__).parents[2] / "training"
-
-
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
@@ -54,36 +51,27 @@ def finished(recipe_file) -> tuple[Path, str]:
     return recipe_file.parent / "run", train(recipe_file).stdout
 
 
-def test_train_leaves_a_stock_model_and_results(finished):
+def test_train_leaves_a_standard_model_and_results(finished):
     folder, printed = finished
-    results = json.loads((folder / "results.json").read_text())
-    assert results["test_sentences"] == 20
-    assert results["distinct_translations"] == len({*(folder / "test.hyp").read_text().splitlines()}) / 20
+    results = json.loads((folder / RESULTS).read_text())
+    translations = (folder / TRANSLATIONS).read_text().splitlines()
+    assert results["test_sentences"] == len(translations) == 20
+    assert results["distinct_translations"] == len({*translations}) / 20
     decoding = results["decoding"]
     assert decoding["sentences_per_second"] > 0 and decoding["processes"] == 1
-    card = (folder / "standard" / "README.md").read_text()
-    assert f"Speed: {decoding['sentences_per_second']:.0f} sentences a second, the test set in batches, on " in card
+    card = (folder / STANDARD / "README.md").read_text()
+    assert f"{decoding['sentences_per_second']:.0f} sentences a second" in card
     assert results["test"]["bleu_signature"] in printed
-    assert re.search(
-        r"scale ω of the skip connections \(log_n\), by sublayer:\n +encoder: \d\.\d\d in all 4\n", printed
-    )
-    assert re.search(r"\[2/5\] training on 1 process of 1 thread: admin, 2-1 layers, 0\.0M parameters, to ", printed)
     epoch = re.search(r"an epoch: (\d+) pairs .* in (\d+) updates of .*; 6 updates are ([\d.]+) epochs", printed)
     assert int(epoch[1]) == results["data"]["sizes"]["train"]
     assert float(epoch[3]) == pytest.approx(results["history"][-1]["epoch"], abs=0.06)
-    assert re.search(r"predicted memory of the tensors: \d\.\d\d GB; \d+\.\d GB are free", printed)
-    assert " update   epoch    loss     NLL  learning rate" in printed and "'loss'" not in printed
+    assert "'loss'" not in printed  # a table, no dictionaries
     assert len([line for line in printed.splitlines() if "  validation: NLL " in line]) == 2
-    assert "      average of the last 2 checkpoints: NLL " in printed
-    assert json.loads((folder / "standard" / "config.json").read_text())["model_type"] == "marian"
-    assert (folder / "curve.png").stat().st_size > 10_000
-    assert len((folder / "test.hyp").read_text().splitlines()) == 20
+    assert json.loads((folder / STANDARD / "config.json").read_text())["model_type"] == "marian"
+    assert (folder / CURVE).stat().st_size > 10_000
     assert "average of the last 2 checkpoints" in results["chosen"]["valid"]  # five were asked for, two were there
-
-
-def test_a_model_searches_by_default_as_it_was_scored(finished):
-    for name in ("final", "standard"):
-        settings = json.loads((finished[0] / name / "generation_config.json").read_text())
+    for name in (FINAL, STANDARD):  # search by default as the test set was translated
+        settings = json.loads((folder / name / "generation_config.json").read_text())
         assert (settings["num_beams"], settings["length_penalty"]) == (2, 0.7), name
 
 
@@ -95,7 +83,7 @@ def test_the_better_of_checkpoint_and_average_is_saved(tmp_path, monkeypatch, av
     monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
     train(write_recipe(tmp_path))
     run = tmp_path / "run"
-    chosen = json.loads((run / "results.json").read_text())["chosen"]
+    chosen = json.loads((run / RESULTS).read_text())["chosen"]
     assert {scores["eval_bleu"] for scores in chosen["valid"].values()} == {3.0, 5.0}
     assert chosen["valid"][chosen["kind"]]["eval_bleu"] == 5.0
     assert chosen["kind"].startswith("average") == average_is_better
@@ -103,36 +91,29 @@ def test_the_better_of_checkpoint_and_average_is_saved(tmp_path, monkeypatch, av
         expected = average_checkpoints([str(run / f"checkpoint-{step}") for step in (3, 6)])
     else:
         expected = load_file(run / chosen["kind"].removeprefix("best checkpoint ") / "model.safetensors")
-    saved = load_file(run / "final" / "model.safetensors")
+    saved = load_file(run / FINAL / "model.safetensors")
     assert all(saved[name].equal(expected[name]) for name in saved)
 
 
-def test_checkpoint_and_average_are_compared_as_checkpoints_were(tmp_path, monkeypatch):
-    """By `metric_for_best_model`, here chrF; BLEU says the opposite, and NLL is lower the better."""
-    scores = [
-        {"eval_bleu": 5.0, "eval_chrf": 20.0, "eval_loss": 3.0},
-        {"eval_bleu": 0.0, "eval_chrf": 30.0, "eval_loss": 2.0},
-    ]
-    for metric in ("chrf", "eval_loss"):
-        found = iter(scores)
-        monkeypatch.setattr(finishing, "evaluate", lambda trainer, found=found: next(found))
-        run = tmp_path / metric
-        train(write_recipe(tmp_path), "--training.metric_for_best_model", metric, "--output_dir", run)
-        assert json.loads((run / "results.json").read_text())["chosen"]["kind"].startswith("average")
-
-
-def test_without_a_metric_bleu_decides_and_without_bleu_the_likelihood():
-    args = SimpleNamespace(metric_for_best_model=None, greater_is_better=None)
-    good = {"eval_bleu": 30.0, "eval_chrf": 1.0, "eval_loss": 9.0}
-    bad = {"eval_bleu": 29.0, "eval_chrf": 50.0, "eval_loss": 1.0}
-    assert finishing.selection_score(good, args) > finishing.selection_score(bad, args)
-    assert finishing.selection_score({"eval_loss": 1.0}, args) > finishing.selection_score({"eval_loss": 2.0}, args)
+@pytest.mark.parametrize(
+    ("metric", "greater", "better", "worse"),
+    [
+        ("chrf", True, {"eval_bleu": 0.0, "eval_chrf": 30.0}, {"eval_bleu": 5.0, "eval_chrf": 20.0}),
+        ("eval_loss", False, {"eval_bleu": 0.0, "eval_loss": 2.0}, {"eval_bleu": 5.0, "eval_loss": 3.0}),
+        (None, None, {"eval_bleu": 30.0, "eval_loss": 9.0}, {"eval_bleu": 29.0, "eval_loss": 1.0}),
+        (None, None, {"eval_loss": 1.0}, {"eval_loss": 2.0}),
+    ],
+)
+def test_weights_are_compared_as_checkpoints_were(metric, greater, better, worse):
+    """Without a metric BLEU decides, and without BLEU the likelihood."""
+    args = SimpleNamespace(metric_for_best_model=metric, greater_is_better=greater)
+    assert finishing.selection_score(better, args) > finishing.selection_score(worse, args)
 
 
 def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypatch, tmp_path):
     """As `evaluate` does, where the processor would choose bfloat16 for translations."""
     monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
-    model = shutil.copytree(finished[0] / "standard", tmp_path / "standard")
+    model = shutil.copytree(finished[0] / STANDARD, tmp_path / STANDARD)
     test = Dataset.from_dict({"source": ["A line."], "target": ["Eine Zeile."]})
     assert finishing.score_test_set(model, test, "de")["decoding"]["precision"] == "float32"
 
@@ -144,10 +125,10 @@ def test_the_average_is_taken_always_and_validation_comes_from_the_training_pair
     options = {"data.valid": "null", "data.valid_every": 10, "evaluation.always_average": "true"}
     options["evaluation.published_bleu"] = "wang2019"
     train(write_recipe(tmp_path), *(text for name, value in options.items() for text in (f"--{name}", value)))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    results = json.loads((tmp_path / "run" / RESULTS).read_text())
     assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
     assert results["data"]["filters"]["total"] == 270
-    card = (tmp_path / "run" / "standard" / "README.md").read_text()
+    card = (tmp_path / "run" / STANDARD / "README.md").read_text()
     assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
 
 
@@ -163,16 +144,14 @@ def test_further_references_of_the_test_set(tmp_path):
     options = ["--data.test.more_references", "[other.de, other.de]", "--data.cleaning.drop_held_out", "pair"]
     train(recipe, *options, "--training.max_steps", 3)
     run = tmp_path / "run"
-    results = json.loads((run / "results.json").read_text())
+    results = json.loads((run / RESULTS).read_text())
     assert results["data"]["filters"]["held out"] == 1
     assert [(run / name).read_text().splitlines() for name in ("test.ref", "test.ref1")] == [targets, others]
     assert results["test"]["bleu_signature"].startswith("nrefs:3|")
     (tmp_path / "other.de").write_text("eins\nzwei\n")
     refused = train(recipe, *options, "--output_dir", tmp_path / "no", code=1).stderr
     assert "data.test.more_references: " in refused
-    assert f"{tmp_path / 'other.de'}: has 2 references for 20 sentences of the test set; give one a line" in refused
-    (tmp_path / "other.de").unlink()
-    assert "data.test: " in train(recipe, *options, "--output_dir", tmp_path / "no", code=1).stderr
+    assert f"{tmp_path / 'other.de'}: has 2 references for 20 sentences" in refused
 
 
 def test_a_finished_run_is_not_trained_again(finished, recipe_file):
@@ -184,15 +163,8 @@ def test_evaluate_scores_as_training_does(finished, recipe_file):
     folder, _ = finished
     files = ["--source", str(recipe_file.parent / "test.en"), "--target", str(recipe_file.parent / "test.de")]
     options = ["--num-beams", "2", "--language", "de"]
-    result = CliRunner().invoke(app, ["evaluate", str(folder / "standard"), *files, *options], catch_exceptions=False)
-    assert json.loads(result.stdout)["bleu"] == json.loads((folder / "results.json").read_text())["test"]["bleu"]
-
-
-def test_training_text_is_named():
-    assert training_text({"builtin": "phrasebook"}) == "the built-in phrasebook"
-    pairs, hub = {"source": ["a.en", "b.en"], "target": "c.de"}, {"source": "wmt14", "columns": ["de", "en"]}
-    assert training_text({"train": pairs}) == "['a.en', 'b.en'] and c.de"
-    assert training_text({"train": [hub, {"source": "bt.tsv", "tag": "<bt>"}]}) == "wmt14, bt.tsv"
+    result = CliRunner().invoke(app, ["evaluate", str(folder / STANDARD), *files, *options], catch_exceptions=False)
+    assert json.loads(result.stdout)["bleu"] == json.loads((folder / RESULTS).read_text())["test"]["bleu"]
 
 
 DATED = ("README.md", "results.json", "recipe.yaml", "training_args.bin", "trainer_state.json", "manifest.json")
@@ -205,7 +177,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 def facts_without_times(folder: Path) -> dict:
-    results = json.loads((folder / "results.json").read_text())
+    results = json.loads((folder / RESULTS).read_text())
     for row in results["history"]:
         for name in [name for name in row if "second" in name or "runtime" in name]:
             del row[name]
@@ -223,7 +195,7 @@ def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(finished, 
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(f"admin_nmt.runs.finishing.{step}", kill)
             train(recipe_file, "--output_dir", folder)
-        assert not (folder / "results.json").exists()
+        assert not (folder / RESULTS).exists()
     (folder / ".standard-x").mkdir()  # where SIGKILL leaves what an exception would have taken away
     train(recipe_file, "--output_dir", folder)
     assert contents(folder) == contents(finished[0])
@@ -234,9 +206,9 @@ def test_a_run_shorter_than_a_log_interval_has_its_speed_and_its_card(recipe_fil
     folder = tmp_path / "run"
     steps = [text for name in ("max", "eval", "save") for text in (f"--training.{name}_steps", "2")]
     train(recipe_file, "--output_dir", folder, *steps, "--training.logging_steps", "500")
-    training = json.loads((folder / "results.json").read_text())["training"]
+    training = json.loads((folder / RESULTS).read_text())["training"]
     assert training["updates"] == 2 and training["target_tokens"] > 0 and training["tokens_per_second"] > 0
-    assert (folder / "standard" / "README.md").exists()
+    assert (folder / STANDARD / "README.md").exists()
 
 
 def test_a_beam_wider_than_the_vocabulary_is_told_before_training(recipe_file, tmp_path):
@@ -247,26 +219,17 @@ def test_a_beam_wider_than_the_vocabulary_is_told_before_training(recipe_file, t
         assert "[2/5]" not in refused.stdout
 
 
-def test_a_wrong_value_is_one_line(recipe_file, tmp_path):
-    told = train(recipe_file, "--model.variant", "foo", "--output_dir", tmp_path / "run", code=1).stderr.splitlines()
-    assert told[-1].startswith("error: ") and "'foo' is not one of" in told[-1]
-
-
 def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
     """A first attempt that failed at its data, a recipe cut off by a full disk, or a user's own one stop nobody."""
-    claimed = tmp_path / "run" / "recipe.yaml"
+    claimed = tmp_path / "run" / RECIPE
     wrong = train(recipe_file, "--output_dir", tmp_path / "run", "--data.train.source", "x.en", code=1)
     assert "x.en: No such file" in wrong.stderr and claimed.exists()
     for content in (claimed.read_text(), "", "data: {train: {source: x.en}}\n", "a: [\n"):
         claimed.write_text(content)
+        (tmp_path / "run" / f".{RECIPE}-0123456789abcdef").write_text("half")  # where a process was killed
         claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path / "run")]))
+        assert {path.name for path in claimed.parent.iterdir()} == {"lock", RECIPE}
         assert yaml.safe_load(claimed.read_text())["data"]["train"]["source"] != "x.en"
-
-
-def test_what_a_killed_process_left_goes_and_the_recipe_is_written(recipe_file, tmp_path):
-    (tmp_path / ".recipe.yaml-0123456789abcdef").write_text("half")
-    claim_folder(load_recipe(recipe_file, ["--output_dir", str(tmp_path)]))
-    assert {path.name for path in tmp_path.iterdir()} == {"lock", "recipe.yaml"}
 
 
 def test_a_claim_names_what_a_checkpoint_cannot_change(recipe_file, tmp_path):
@@ -311,8 +274,8 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     assert result.returncode == 0, result.stderr[-3000:]
     assert "training on 2 processes of 1 thread each" in result.stdout
     assert result.stdout.count("[5/5]") == 1
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["test_sentences"] == 15
-    assert (tmp_path / "run" / "standard" / "target_tokenizer" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "run" / RESULTS).read_text())["test_sentences"] == 15
+    assert (tmp_path / "run" / STANDARD / "target_tokenizer" / "tokenizer.json").exists()
 
 
 def test_a_killed_run_goes_on(recipe_file, tmp_path):
@@ -338,19 +301,8 @@ def test_a_killed_run_goes_on(recipe_file, tmp_path):
     data.write_text(text)
     printed = train(recipe_file, *overrides).stdout
     assert f"continuing from {folder}" in printed
-    assert json.loads((folder / "results.json").read_text())["chosen"]["updates"] == 30
-    weights = (folder / "final" / "model.safetensors").read_bytes()
-    (folder / "results.json").unlink()  # as if it was killed after the last update
+    assert json.loads((folder / RESULTS).read_text())["chosen"]["updates"] == 30
+    weights = (folder / FINAL / "model.safetensors").read_bytes()
+    (folder / RESULTS).unlink()  # as if it was killed after the last update
     train(recipe_file, *overrides)
-    assert (folder / "final" / "model.safetensors").read_bytes() == weights
-
-
-def test_the_last_lines_say_what_the_model_knows():
-    """The author's note, and a command to paste that translates the author's example."""
-    recipe = load_recipe(TRAINING / "recipes" / "phrasebook.yaml")
-    known, command = closing_lines(recipe, Path("my runs/standard")).splitlines()
-    assert known.strip().endswith("words it has never seen come out wrong.")
-    words = shlex.split(command.removeprefix("translate: "))
-    assert words == ["admin-nmt", "translate", "my runs/standard", "--text", recipe.card.example]
-    silent = recipe.model_copy(update={"card": recipe.card.model_copy(update={"note": None, "example": None})})
-    assert closing_lines(silent, Path("x")) == "translate: admin-nmt translate x --text ..."
+    assert (folder / FINAL / "model.safetensors").read_bytes() == weights

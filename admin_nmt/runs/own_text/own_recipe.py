@@ -81,17 +81,17 @@ class Plan:
         recipe: without what the command line says.
         values: of all fields that are written, by section.
         why: reasons of fields by their names, such as "training.max_steps".
-        told: lines that tell the choice.
+        lines: what is printed about the choice.
     """
 
     recipe: Recipe
     values: dict[str, Any]
     why: dict[str, str] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
 
 def plan(
-    corpus: OwnCorpus, languages: list[str], output_dir: str, machine: Machine, given: Mapping[str, Any] | None = None
+    corpus: OwnCorpus, languages: list[str], output_dir: str, machine: Machine, fixed: Mapping[str, Any] | None = None
 ) -> Plan:
     """The recipe of a corpus: sizes by its pairs and the machine, updates by its tokens, a batch that fits the memory.
 
@@ -100,13 +100,13 @@ def plan(
         languages: codes of source and target.
         output_dir: folder of the run.
         machine: where it is to be trained.
-        given: fields that are not to be chosen, such as "training.max_steps", with their values.
+        fixed: fields that are not to be chosen, such as "training.max_steps", with their values.
     """
-    given, row = given or {}, row_for(corpus.training)
+    fixed, row = fixed or {}, row_for(corpus.training)
     shape: Shape = getattr(row, machine.kind)
-    batch = _batch(shape, row, machine, given)
-    tokens = batch.tokens * machine.processes * _count(given, "training.gradient_accumulation_steps", batch.accumulated)
-    updates, why_updates = _updates(corpus, tokens, row, machine, given)
+    batch = _batch(shape, row, machine, fixed)
+    tokens = batch.tokens * machine.processes * _count(fixed, "training.gradient_accumulation_steps", batch.accumulated)
+    updates, why_updates = _updates(corpus, tokens, row, machine, fixed)
     score = "BLEU" if has_words(languages[1]) else "chrF"
     recipe = Recipe(
         output_dir=output_dir,
@@ -114,29 +114,29 @@ def plan(
         data=_data(corpus, languages),
         tokenizer=TokenizerSection(vocab_size=row.vocabulary),
         model=_model(shape),
-        training=_training(shape, batch, updates, machine, score, given),
+        training=_training(shape, batch, updates, machine, score, fixed),
         evaluation=EvaluationSection(average_last=5, num_beams=5),
         card=CardSection(example=corpus.example) if corpus.example else CardSection(),
     )
     values = {name: section for name, section in recipe.as_dict().items() if section}
     made = Plan(recipe, values, _reasons(recipe, corpus, shape, row, machine, batch, why_updates))
-    for name, value in given.items():
-        if name != EPOCHS or _epochs_given(given) is None:  # which the updates come to; a wrong number is refused
+    for name, value in fixed.items():
+        if name != EPOCHS or _fixed_epochs(fixed) is None:  # which the updates come to; a wrong number is refused
             set_field(made.values, name, value)
             made.why = {known: why for known, why in made.why.items() if not f"{known}.".startswith(f"{name}.")}
             made.why[name] = OVERRIDDEN
     depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, tokens, row, updates)
-    made.told = [
-        _told_data(corpus),
+    made.lines = [
+        _data_line(corpus),
         f"vocabulary  {row.vocabulary:,} tokens for both languages: {row.vocabulary_why}",
         f"model       admin, {depth} layers of width {shape.width}: {shape.why}",
         f"training    {updates:,} updates of {tokens:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
         f"best weights by {score}, or the average of the last 5",
         f"time        {_time(shape, tokens, updates, machine)}",
-        f"memory      {batch.told(machine)}",
+        f"memory      {batch.line(machine)}",
     ]
-    if given:
-        made.told.append(f"instead     {', '.join(f'{name} {value}' for name, value in given.items())}: {OVERRIDDEN}")
+    if fixed:
+        made.lines.append(f"instead     {', '.join(f'{name} {value}' for name, value in fixed.items())}: {OVERRIDDEN}")
     return made
 
 
@@ -167,10 +167,10 @@ def _model(shape: Shape) -> ModelSection:
 
 
 def _training(
-    shape: Shape, batch: "Batch", updates: int, machine: Machine, score: str, given: Mapping[str, Any]
+    shape: Shape, batch: "Batch", updates: int, machine: Machine, score: str, fixed: Mapping[str, Any]
 ) -> TrainingSection:
     """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
-    asked = given.get("training.eval_steps", given.get("training.save_steps"))
+    asked = fixed.get("training.eval_steps", fixed.get("training.save_steps"))
     every = asked if isinstance(asked, int) and asked > 0 else max(updates // EVALUATIONS, min(50, updates))
     some: dict[str, Any] = {"gradient_accumulation_steps": batch.accumulated} if batch.accumulated > 1 else {}
     some |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": "auto"}
@@ -228,13 +228,13 @@ def _reasons(
     return reasons
 
 
-def _told_data(corpus: OwnCorpus) -> str:
-    told = f"data        {corpus.read:,} pairs, {corpus.kept:,} after cleaning"
+def _data_line(corpus: OwnCorpus) -> str:
+    text = f"data        {corpus.read:,} pairs, {corpus.kept:,} after cleaning"
     parts = [f"{size:,} for {split}" for split, size in corpus.split_off.items()]
     if not parts:
-        return told
+        return text
     folder = os.path.dirname(next(iter(corpus.held_out[split]["source"] for split in corpus.split_off)))
-    return f"{told}; held out {' and '.join(parts)}, now in {folder}"
+    return f"{text}; held out {' and '.join(parts)}, now in {folder}"
 
 
 @dataclass(frozen=True)
@@ -245,36 +245,36 @@ class Batch:
     accumulated: int
     peak: int
 
-    def told(self, machine: Machine) -> str:
+    def line(self, machine: Machine) -> str:
         """The memory that it takes."""
         free = machine.free / 1e9
-        told = f"{self.peak / 1e9:.2f} GB predicted for a batch of {self.tokens:,} tokens, {free:.1f} GB free"
-        return told if fits(self.peak, free) else f"{told}: too little, choose a smaller model"
+        text = f"{self.peak / 1e9:.2f} GB predicted for a batch of {self.tokens:,} tokens, {free:.1f} GB free"
+        return text if fits(self.peak, free) else f"{text}: too little, choose a smaller model"
 
 
-def _batch(shape: Shape, row: Row, machine: Machine, given: Mapping[str, Any]) -> Batch:
+def _batch(shape: Shape, row: Row, machine: Machine, fixed: Mapping[str, Any]) -> Batch:
     """As many tokens as the memory holds, accumulated to those of an update."""
     wanted = min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes))
-    tokens = _count(given, "training.max_tokens", wanted)
-    peak = _peak(shape, row, tokens, machine, given)
-    while tokens > FEWEST_TOKENS and "training.max_tokens" not in given and not fits(peak, machine.free / 1e9):
+    tokens = _count(fixed, "training.max_tokens", wanted)
+    peak = _peak(shape, row, tokens, machine, fixed)
+    while tokens > FEWEST_TOKENS and "training.max_tokens" not in fixed and not fits(peak, machine.free / 1e9):
         tokens //= 2
-        peak = _peak(shape, row, tokens, machine, given)
+        peak = _peak(shape, row, tokens, machine, fixed)
     return Batch(tokens, max(1, shape.batch // (tokens * machine.processes)), peak)
 
 
-def _count(given: Mapping[str, Any], name: str, otherwise: int) -> int:
+def _count(fixed: Mapping[str, Any], name: str, otherwise: int) -> int:
     """A number that the command line gives; a wrong one is refused with the recipe."""
-    value = given.get(name)
+    value = fixed.get(name)
     return value if isinstance(value, int) and value > 0 else otherwise
 
 
-def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, given: Mapping[str, Any]) -> int:
+def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, fixed: Mapping[str, Any]) -> int:
     """Predicted bytes of a process; a GPU may recompute activations, as the recipe lets it."""
     sizes = {"encoder_layers": shape.layers[0], "decoder_layers": shape.layers[1], "d_model": shape.width}
     sizes |= of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads)
-    sizes = {name: _count(given, f"model.{name}", size) for name, size in sizes.items()}
-    vocabulary = _count(given, "tokenizer.vocab_size", row.vocabulary)
+    sizes = {name: _count(fixed, f"model.{name}", size) for name, size in sizes.items()}
+    vocabulary = _count(fixed, "tokenizer.vocab_size", row.vocabulary)
     config = AdminConfig(variant="admin", omega_rule="log_n", vocab_size=vocabulary, **sizes)
     settings: dict[str, Any] = {"use_cpu": machine.gpu is None, "report_to": "none", "max_tokens": tokens}
     settings |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": True}
@@ -289,15 +289,15 @@ def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:
     return updates * tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
 
 
-def _epochs_given(given: Mapping[str, Any]) -> float | None:
+def _fixed_epochs(fixed: Mapping[str, Any]) -> float | None:
     """Epochs that the command line wants, if it says a number that can be trained."""
-    value = given.get(EPOCHS)
+    value = fixed.get(EPOCHS)
     return value if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
-def _updates(corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, given: Mapping[str, Any]) -> tuple[int, str]:
+def _updates(corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, fixed: Mapping[str, Any]) -> tuple[int, str]:
     """Updates of the run, and why so many."""
-    updates, epochs, one = given.get("training.max_steps"), _epochs_given(given), _epochs(corpus, tokens, row, 1)
+    updates, epochs, one = fixed.get("training.max_steps"), _fixed_epochs(fixed), _epochs(corpus, tokens, row, 1)
     if isinstance(updates, int) and updates > 0:
         return updates, OVERRIDDEN
     if epochs is not None:
@@ -316,8 +316,8 @@ def _time(shape: Shape, tokens: int, updates: int, machine: Machine) -> str:
     precision = "bfloat16" if bfloat16_pays(shape.width, "eager") else "float32"
     speed = shape.tokens_per_second[precision]
     minutes = math.ceil(updates * tokens * FILLED / speed / 60)
-    told = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
-    return f"about {told} on one core in {precision}, at the {speed:,} target tokens a second of Multi30k's runs"
+    text = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
+    return f"about {text} on one core in {precision}, at the {speed:,} target tokens a second of Multi30k's runs"
 
 
 def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:

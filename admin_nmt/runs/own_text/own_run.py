@@ -137,5 +137,5 @@ def _write(path: Path, made: Plan, text: OwnText, overrides: list[str]) -> None:
     write_text_whole(path, recipe_text(made, ["train", *text.options(), *overrides], str(path)))
     source, target = made.values["languages"]
     print_once(f"{path}: a recipe for {text.train}, {source} to {target}, with the reasons of what it says")
-    for line in made.told:
+    for line in made.lines:
         print_once(f"      {line}")

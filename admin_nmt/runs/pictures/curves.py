@@ -1,21 +1,21 @@
 """Drawing: the pictures of training runs."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from statistics import mean, median
+from typing import Any, Literal
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 
 from ...hub.run_folder import Results
-from .x_axis import LABELS, By, History, positions
 
 # Okabe and Ito's colours, which colour-blind readers tell apart, and line styles for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -26,12 +26,44 @@ DODGE = 0.03  # between models of one depth, whose marks would hide each other
 ROW = 0.2  # inches of a line of the legend
 HIGHEST = 20.0  # NLL in nats: the perplexities above would leave the rest of a figure no room
 Shape = tuple[int, int]  # layers of the encoder and of the decoder
+By = Literal["updates", "tokens", "hours"]  # what stands on the x axis
+History = Sequence[Mapping[str, Any]]
+LABELS: dict[By, str] = {
+    "updates": "updates",
+    "tokens": "millions of target tokens",
+    "hours": "hours of training, at the run's median speed",
+}
 
 
 def line_style(index: int) -> dict[str, Any]:
     """Colour and style of the line number `index`; the later are thinner, so that an equal one shows below them."""
     width = 2.6 - 0.25 * (index % len(STYLES))
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index % len(STYLES)], "linewidth": width}
+
+
+def has_speeds(history: History) -> bool:
+    """Tell whether the target tokens were logged, and how fast they came."""
+    return any(row.get("target_tokens") and row.get("target_tokens_per_second") for row in history)
+
+
+def positions(history: History, by: By) -> Callable[[float], float]:
+    """Place of an update of this run on the x axis.
+
+    Hours are the target tokens up to the update by the run's median speed: what else the machine did for a while, and
+    the time of evaluations, do not count.
+
+    Raises:
+        ValueError: the history has no target tokens or speeds, as those of early versions.
+    """
+    if by == "updates":
+        return float
+    if not has_speeds(history):
+        raise ValueError(f"the run logged no target tokens and speeds, so its curve cannot be drawn by {by}")
+    rows = [row for row in history if row.get("target_tokens") and row.get("target_tokens_per_second")]
+    updates = [0, *(row["step"] for row in rows)]
+    tokens = np.cumsum([0, *(row["target_tokens"] for row in rows)])
+    unit = 1e6 if by == "tokens" else 3600 * median(row["target_tokens_per_second"] for row in rows)
+    return lambda update: float(np.interp(update, updates, tokens)) / unit
 
 
 def series(history: History, name: str, by: By = "updates") -> tuple[list[float], list[float]]:

@@ -109,23 +109,17 @@ def test_given_sets_are_taken_and_kept_out_of_the_rest(tmp_path, pairs):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ([("a b", "c d")] * 300, "300 pairs, of which cleaning leaves 1 (duplicate 299) are too few to learn from"),
-        ([(f"a {i}", f"b {i}") for i in range(199)], "199 pairs are too few to learn from: give 200 or more"),
-        ([(f"a {i}", f"a {i}") for i in range(300)], "300 of 300 pairs have the same text on both sides"),
-        ([(f"a{i}", f"b{i}") for i in range(300)], "300 of 300 pairs are a single word on both sides"),
-        ([("", "")], "1 pairs, of which cleaning leaves 0 (empty side 1) are too few"),
-        ([("Word", "Wort")], "1 pairs are too few"),
-        (
-            [(f"a b {i}", f"c {i % 3}") for i in range(400)],
-            "repeat so few sentences that only 3 are left to hold out for",
-        ),
+        ([("a b", "c d")] * 300, r"cleaning leaves 1 \(duplicate 299\)"),
+        ([(f"a {i}", f"b {i}") for i in range(199)], "199 pairs are too few"),
+        ([(f"a {i}", f"a {i}") for i in range(300)], "the same text on both sides"),
+        ([(f"a{i}", f"b{i}") for i in range(300)], "a single word on both sides"),
+        ([("", "")], r"cleaning leaves 0 \(empty side 1\)"),
+        ([(f"a b {i}", f"c {i % 3}") for i in range(400)], "only 3 are left to hold out"),
     ],
 )
 def test_text_that_cannot_be_learnt_is_refused(tmp_path, made, message):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=rf"train\.en and .*train\.de: .*{message}"):
         read(tmp_path, write(tmp_path, made))
-    assert message in str(error.value)
-    assert str(error.value).startswith(f"{tmp_path / 'train.en'} and {tmp_path / 'train.de'}: ")
     assert not (tmp_path / "run").exists()
 
 
@@ -134,16 +128,6 @@ def test_one_language_on_both_sides_has_files_of_its_own(tmp_path, pairs):
     corpus = read(tmp_path, write(tmp_path, pairs), ("en", "en"))
     held_out = load_parallel(**corpus.held_out["valid"], cache_dir=tmp_path)
     assert {*zip(held_out["source"], held_out["target"], strict=True)} <= {*pairs}
-
-
-def test_missing_lines_and_empty_files_are_refused(tmp_path, pairs):
-    files = write(tmp_path, pairs)
-    (tmp_path / "train.de").write_text("".join(f"{target}\n" for _, target in pairs[:-3]))
-    with pytest.raises(ValueError, match=r"train.en has 560 lines and .*train.de has 557: line 558 has no counterpart"):
-        read(tmp_path, files)
-    (tmp_path / "train.de").write_text("")
-    with pytest.raises(ValueError, match=r"train\.de: the file is empty"):
-        read(tmp_path, files)
 
 
 def test_a_language_without_spaces_may_have_one_word_a_line(tmp_path):
@@ -158,7 +142,7 @@ def test_columns_of_json_and_parquet_tell_the_languages(tmp_path):
     files = OwnFiles([str(path)])
     assert columns_and_languages(files, None, None) == (["en", "de"], ["en", "de"])
     assert columns_and_languages(files, None, ["de", "en"]) == (["de", "en"], ["de", "en"])
-    assert columns_and_languages(files, None, ["fr", "en"]) == (None, ["fr", "en"])  # told when the file is read
+    assert columns_and_languages(files, None, ["fr", "en"]) == (None, ["fr", "en"])
     path.write_text(json.dumps({"source": "a", "target": "b", "en": "c", "de": "d"}) + "\n")
     assert columns_and_languages(files, None, ["en", "de"]) == (None, ["en", "de"])
     assert columns_and_languages(files, ["en", "de"], None) == (["en", "de"], None)

@@ -78,18 +78,16 @@ def test_epochs_that_cannot_be_are_left_to_the_recipe_to_refuse(epochs):
     assert values["num_train_epochs"] is epochs
 
 
-def test_bleu_chooses_the_weights_where_there_are_words():
+@pytest.mark.parametrize(("language", "metric"), [("de", "bleu"), ("zh-TW", "bleu"), ("th", "chrf"), ("my-MM", "chrf")])
+def test_bleu_chooses_the_weights_where_there_are_words(language, metric):
     """sacreBLEU takes a Thai sentence for one word: its BLEU is 0 without an n-gram of 4 words."""
-    for language, name in (("de", "BLEU"), ("zh-TW", "BLEU"), ("th", "chrF"), ("my-MM", "chrF")):
-        made = plan(corpus(29_000), ["en", language], "x", CPU)
-        assert made.values["training"]["metric_for_best_model"] == f"eval_{name.lower()}"
-        assert f"the best weights by {name}, or" in made.told[3]
+    made = plan(corpus(29_000), ["en", language], "x", CPU)
+    assert made.values["training"]["metric_for_best_model"] == f"eval_{metric}"
 
 
 def test_updates_and_epochs_count_the_tokens_of_all_processes():
     """512 tokens are the least of a process, so 16 of them make updates of 8,192 instead of 2,048."""
     one, several = (plan(corpus(60_000), LANGUAGES, "x", replace(CPU, processes=count)) for count in (1, 16))
-    assert "updates of 2,048 tokens" in one.told[3] and "updates of 8,192 tokens" in several.told[3]
     updates = [made.values["training"]["max_steps"] for made in (one, several)]
     assert updates[0] > 2 * updates[1]
     given = plan(corpus(60_000), LANGUAGES, "x", CPU, {"training.max_tokens": 512}).values["training"]
@@ -104,7 +102,7 @@ def test_the_batch_shrinks_to_the_memory_and_is_accumulated():
     assert small.values["training"]["gradient_accumulation_steps"] == 8
     several = plan(corpus(2_000_000), LANGUAGES, "x", replace(GPU, processes=8)).values["training"]
     assert several["max_tokens"] == 4096 and "gradient_accumulation_steps" not in several
-    assert "too little, choose a smaller model" in plan(corpus(300), LANGUAGES, "x", replace(CPU, free=10**9)).told[5]
+    assert "too little, choose a smaller model" in plan(corpus(300), LANGUAGES, "x", replace(CPU, free=10**9)).lines[5]
 
 
 def test_the_file_is_the_recipe_with_reasons(tmp_path):
@@ -123,25 +121,16 @@ def test_the_file_is_the_recipe_with_reasons(tmp_path):
     assert text.startswith("# Written by: admin-nmt train --source 'my train.en'\n")
     assert "  vocab_size: 2000  # below 10,000 pairs" in text
     assert "- it's: 5 #" in recipe.card.example
-    for fact in (
-        "5,000 pairs",
-        "held out 250 for valid and 250 for test",
-        "now in x",
-        "2,000 tokens",
-        "4-4",
-        "minutes",
-    ):
-        assert fact in "\n".join(made.told)
+    assert all(fact in "\n".join(made.lines) for fact in ("5,000 pairs", "250 for valid", "2,000 tokens", "4-4"))
 
 
-def test_fields_of_the_command_line_are_kept_and_told():
+def test_fields_of_the_command_line_are_kept():
     given = {"training.max_steps": 30, "model.encoder_layers": 12, "data.cleaning.max_words": 9}
     made = plan(corpus(5000), LANGUAGES, "runs/x", CPU, given)
     text = recipe_text(made, [], "x.yaml")
     assert "  encoder_layers: 12  # given on the command line\n" in text
     assert made.values["training"]["eval_steps"] == 30  # else a short run would never be evaluated
     assert made.values["data"]["cleaning"] == {"drop_held_out": "either", "max_words": 9}
-    assert made.told[-1].startswith("instead     training.max_steps 30, model.encoder_layers 12, ")
     often = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"training.eval_steps": 7}).values["training"]
     assert often["save_steps"] == often["eval_steps"] == 7
     whole = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"tokenizer": {"vocab_size": 300}})
@@ -151,16 +140,15 @@ def test_fields_of_the_command_line_are_kept_and_told():
 def test_memory_is_that_of_the_model_that_is_asked_for(monkeypatch):
     monkeypatch.undo()
     usual, deep = (
-        plan(corpus(5000), LANGUAGES, "x", CPU, given).told[5]
+        plan(corpus(5000), LANGUAGES, "x", CPU, given).lines[5]
         for given in ({}, {"model.encoder_layers": 60, "model.d_model": 256})
     )
-    gigabytes = [float(told.split()[1]) for told in (usual, deep)]
+    gigabytes = [float(line.split()[1]) for line in (usual, deep)]
     assert gigabytes[1] > 5 * gigabytes[0]
 
 
-def test_a_gpu_is_asked_for_bf16_and_no_time_is_promised():
+def test_a_gpu_gets_bf16():
     made = plan(corpus(200_000), LANGUAGES, "x", GPU)
     assert made.values["training"]["bf16"] is True
     assert made.values["training"]["activation_checkpointing"] == "auto"
-    assert "not been measured on a GPU" in made.told[4]
     assert "bf16" not in plan(corpus(200_000), LANGUAGES, "x", CPU).values["training"]
