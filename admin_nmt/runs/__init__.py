@@ -1,1 +1,1 @@
-"""One run from a recipe to its model card, and grids of runs."""
+"""One run, from a recipe to its model card."""

@@ -17,6 +17,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 from ..data.tokenization.byte_bpe import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores, score_per_token
+from ..hub.cards import write_export_card
 from ..hub.run_folder import (
     DEGENERATE,
     FINAL,
@@ -68,7 +69,7 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path, *, a
             model.load_state_dict(trained)
     for name, scores in candidates.items():
         chosen = " * chosen" if name == kind and len(candidates) > 1 else ""
-        print_once(f"      {name}{told(scores)}{chosen}")
+        print_once(f"      {name}{scores_text(scores)}{chosen}")
     if trainer.is_world_process_zero():
         shutil.rmtree(folder, ignore_errors=True)  # what an interrupted run left
     trainer.accelerator.wait_for_everyone()
@@ -90,7 +91,7 @@ def evaluate(trainer: AdminTrainer) -> dict[str, float]:
     return {name: scores[name] for name in REPORTED if name in scores}
 
 
-def told(scores: dict[str, float]) -> str:
+def scores_text(scores: dict[str, float]) -> str:
     """The scores of an evaluation, for a line about it."""
     names = {"eval_loss": "NLL {:.3f}", "eval_bleu": "BLEU {:.2f}", "eval_chrf": "chrF {:.2f}"}
     found = [form.format(scores[name]) for name, form in names.items() if name in scores]
@@ -106,12 +107,17 @@ def selection_score(scores: dict[str, float], args: TrainingArguments) -> float:
 
 
 def export(folder: Path, target: Path) -> Export:
-    """Write the standard model of a trained one; gives its class and error, or says why there is none."""
+    """Write the standard model of a trained one, with a card that is replaced where the run has all facts for its own.
+
+    Returns:
+        Its class and error, or why there is none.
+    """
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
     model = AdminForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     source_tokenizer, target_tokenizer = load_tokenizers(folder)
     try:
         stock = export_standard(model, source_tokenizer, target, target_tokenizer)
+        write_export_card(target, target.parent.name)
         print_once(f"      {target}")
         return Export.model_validate({"class": type(stock).__name__} | json.loads((target / "export.json").read_text()))
     except (ExportError, FoldingError) as error:

@@ -3,7 +3,7 @@
 import glob
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -97,22 +97,22 @@ def check_start(recipe: Recipe) -> None:
             raise ValueError(f"tokenizer.{name} is {size}, but {start} has {own}; leave it out")
 
 
-def model_folder(given: str, field: str) -> Path:
+def model_folder(name: str, field: str) -> Path:
     """The folder of the model that a field of a recipe names.
 
     Raises:
         ValueError: naming the field, where there is none.
     """
     try:
-        if (model := model_of_run(Path(given), trained=True)) is not None:
-            raise ValueError(f"{given} is the folder of a run; name the model in it, {model}")
-        return local_folder(given)
+        if (model := model_of_run(Path(name), trained=True)) is not None:
+            raise ValueError(f"{name} is the folder of a run; name the model in it, {model}")
+        return local_folder(name)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
 
 
-def _load(given: str, field: str) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    folder = model_folder(given, field)
+def _load(name: str, field: str) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
+    folder = model_folder(name, field)
     try:
         return load_tokenizers(folder)
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
@@ -130,7 +130,7 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
     if recipe.tokenizer.kind == "subword_nmt" and find_spec("subword_nmt") is None:  # not after hours of reading
         raise ImportError(NEEDS_SUBWORD_NMT)
     cache, root = Path(recipe.data.cache_dir), recipe.data.root
-    spec = {name: given for name, given in recipe.data.given().items() if name in SPLITS and given is not None}
+    spec = {name: value for name, value in recipe.data.given().items() if name in SPLITS and value is not None}
     cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})
     options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
     with PartialState().local_main_process_first():
@@ -139,15 +139,17 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         if recipe.data.builtin is not None:
             spec |= _write_builtin(recipe.data.builtin, cache)
         with watch("reading") as step:
-            taken: dict[str, Any] = {"valid_every": recipe.data.valid_every, "languages": recipe.languages}
-            training, evaluation = read_corpora(spec, **taken, **options)
+            training, evaluation = read_corpora(
+                spec, valid_every=recipe.data.valid_every, languages=recipe.languages, **options
+            )
             step.pairs = sum(len(corpus.pairs) for corpus in training)
             more_references = _more_references(spec, evaluation)
         vocabulary = (SubwordVocabulary if recipe.tokenizer.kind == "subword_nmt" else ByteVocabulary)(recipe, options)
         with watch("cleaning") as step:
             held_out = _with_more_references(evaluation, more_references)
-            how = options | vocabulary.cleaning(cleaning)
-            training, counts = clean_corpora(training, held_out, cleaning, recipe.languages, **how)
+            training, counts = clean_corpora(
+                training, held_out, cleaning, recipe.languages, **options, **vocabulary.cleaning(cleaning)
+            )
             step.pairs = counts["total"]
         print_once(_cleaned(counts))
         with watch("vocabulary") as step:
@@ -263,35 +265,33 @@ class ByteVocabulary:
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
         """Tokenizers of `path` or of the model to start from, or new ones, kept by what they were trained on."""
-        return _tokenizers(self.recipe, training, self.options)
+        section, start, tags = self.recipe.tokenizer, self.recipe.model.from_pretrained, _tags(training)
+        existing = section.path or start
+        if existing is not None:
+            source, target = _load(existing, "tokenizer.path" if section.path else "model.from_pretrained")
+            if start is not None:  # whose embeddings have no room for tags
+                return source, target
+            tagged = with_tags(source, tags)
+            return tagged, tagged if target is source else with_tags(target, tags)  # in front of <pad>, in both
+        inputs = [[corpus.pairs._fingerprint for corpus in training], section.vocab_size, section.joint, tags]
+        inputs += [size for size in (section.target_vocab_size,) if size is not None]
+        with _made_once(self.options["cache_dir"], "tokenizer", inputs) as (folder, whole):
+            if not whole:
+                tokenizers = []
+                for sides, (_, size) in zip(_vocabularies(section.joint), section.sizes(), strict=True):
+                    tokenizers.append(train_tokenizer(_texts(training, sides), size, tags=tags))
+                # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
+                pad = min(map(len, tokenizers)) - 1
+                tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
+                with new_folder(folder) as temporary:
+                    save_tokenizers(temporary, *tokenizers)
+                    write_checksums(temporary)
+            return load_tokenizers(folder)  # before anyone else may replace it
 
 
-def _tokenizers(recipe: Recipe, training: list[Corpus], options: dict[str, Any]) -> tuple[Any, Any]:
-    """Tokenizers of `path` or of the model to start from, or new ones, which are kept by what they were trained on."""
-    start = recipe.model.from_pretrained
-    existing = recipe.tokenizer.path or start
-    tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
-    if existing is not None:
-        source, target = _load(existing, "tokenizer.path" if recipe.tokenizer.path else "model.from_pretrained")
-        if start is not None:  # whose embeddings have no room for tags
-            return source, target
-        tagged = with_tags(source, tags)
-        return tagged, tagged if target is source else with_tags(target, tags)  # in front of <pad>, in both
-    vocab_size, joint = recipe.tokenizer.vocab_size, recipe.tokenizer.joint
-    inputs = [[corpus.pairs._fingerprint for corpus in training], vocab_size, joint, tags]
-    inputs += [size for size in (recipe.tokenizer.target_vocab_size,) if size is not None]
-    with _made_once(options["cache_dir"], "tokenizer", inputs) as (folder, whole):
-        if not whole:
-            tokenizers = []
-            for sides, (_, size) in zip(_vocabularies(joint), recipe.tokenizer.sizes(), strict=True):
-                tokenizers.append(train_tokenizer(_texts(training, sides), size, tags=tags))
-            # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
-            pad = min(map(len, tokenizers)) - 1
-            tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
-            with new_folder(folder) as temporary:
-                save_tokenizers(temporary, *tokenizers)
-                write_checksums(temporary)
-        return load_tokenizers(folder)  # before anyone else may replace it
+def _tags(training: Sequence[Corpus]) -> list[str]:
+    """The tags of all corpora, in order."""
+    return sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
 
 
 def _vocabularies(joint: bool) -> list[list[str]]:
@@ -305,13 +305,6 @@ def _texts(training: Sequence[Corpus], sides: Sequence[str]) -> Iterator[str]:
         for batch in corpus.pairs.iter(BATCH):
             for side in sides:
                 yield from batch[side]
-
-
-def _summed(counts: Iterable[Counter[str]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for some in counts:
-        total.update(some)
-    return total
 
 
 @contextmanager
@@ -365,13 +358,16 @@ class SubwordVocabulary:
 
     def _words(self, training: Sequence[Corpus], sides: Sequence[str]) -> Counter[str]:
         """Count of each token in these sides of all corpora."""
-        return _summed(count_words(corpus.pairs, sides, **self.options) for corpus in training)
+        words: Counter[str] = Counter()
+        for corpus in training:
+            words.update(count_words(corpus.pairs, sides, **self.options))
+        return words
 
     def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
         """Tokenizers of raw text, kept by what they were made of; both the same where the vocabulary is joint."""
         if not self.codes:
             self.learn(training)
-        tags = sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
+        tags = _tags(training)
         made_of = [
             [corpus.pairs._fingerprint for corpus in training],
             [sha256(code).hexdigest() for code in self.codes],

@@ -109,7 +109,7 @@ class DataSection(Section):
         root: folder of all files.
         cache_dir: folder of everything that is made of them.
         max_length: most tokens of a side of a training pair; null for no limit.
-        builtin: name of a corpus that is made here, instead of `train`, `valid` and `test`.
+        builtin: name of a corpus that the package makes, instead of `train`, `valid` and `test`.
         train: a corpus or a list of them, as `admin_nmt.data.corpora.read_corpora` reads them.
         valid: likewise, without `upsample`, `tag` and `detokenize`.
         valid_every: instead of `valid`: every n-th of all training pairs, before the cleaning.
@@ -386,7 +386,7 @@ class Recipe(Section):
         """Check that evaluations, early stopping and averaging find what they need."""
         training, average_last = self.training, self.evaluation.average_last
         held_out = (self.data.valid, self.data.valid_every, self.data.builtin)
-        if training.eval_strategy != "no" and all(given is None for given in held_out):
+        if training.eval_strategy != "no" and all(source is None for source in held_out):
             raise ValueError(
                 f"training.eval_strategy is {training.eval_strategy!r}, which needs data.valid; name its files, or "
                 "leave eval_strategy out"
@@ -433,9 +433,9 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None, called: st
     Raises:
         ValueError: naming the file or the override that is wrong, the field, and what belongs there.
     """
-    values, given = load_yaml(path, called), parse_overrides(overrides or [])
-    for name, value in given:
+    values, changes = load_yaml(path, called), parse_overrides(overrides or [])
+    for name, value in changes:
         set_field(values, name, value)
-    recipe = checked(Recipe, values, called or path, [name for name, _ in given])
+    recipe = checked(Recipe, values, called or path, [name for name, _ in changes])
     recipe._called = str(called or path)
     return recipe

@@ -77,11 +77,11 @@ def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
         args.activation_checkpointing = False
     peak = predicted_peak(config, args, lambda tokens: epoch.shapes, config._attn_implementation)
     free = free_memory(args.device)
-    told = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
-    told += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
-    told += " and before sharding" * trainer.sharding.is_sharded
-    told += f"; {free / 1e9:.1f} GB are free"
-    return told if automatic or fits(peak, free / 1e9) else f"warning: {told}: lower training.max_tokens"
+    text = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
+    text += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
+    text += " and before sharding" * trainer.sharding.is_sharded
+    text += f"; {free / 1e9:.1f} GB are free"
+    return text if automatic or fits(peak, free / 1e9) else f"warning: {text}: lower training.max_tokens"
 
 
 class ReportOmega(TrainerCallback):

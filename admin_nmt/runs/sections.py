@@ -1,19 +1,18 @@
-"""Sections of a YAML file as pydantic models, whose fields are those of dataclasses and functions.
+"""Sections of a YAML file as pydantic models, whose fields may be those of dataclasses.
 
 pydantic alone does names, types, limits and places of errors: it is a requirement of the Hub's client already, its
 models are plain classes for mypy, and what is wrong comes with the path of its field, from which `system/messages.py`
 makes one sentence. jsonargparse would also read YAML and dotted options, but it builds the dataclasses (and with
 `TrainingArguments` a device and a process group) while it parses, and has no room for our sentences.
 
-What a section hands on to a class or function has the names, types, limits and defaults of that class or function:
+What a section hands on to a dataclass has the names, types, limits and defaults of that class:
 `section_of` reads them from it, and they stand nowhere else.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from enum import Enum
 from functools import reduce
-from inspect import Parameter, signature
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
@@ -87,41 +86,30 @@ def checked(
         raise ValueError(f"{f'--{options[-1]}' if options else path}: {text}") from error
 
 
-def section_of(*sources: Any, only: Collection[str] | None = None, without: Collection[str] = ()) -> Any:
-    """A class of sections with the fields of dataclasses and the parameters of functions, their types and defaults.
+def section_of(source: Any, *, only: Collection[str] | None = None, without: Collection[str] = ()) -> Any:
+    """A class of sections with the fields of a dataclass, their types and defaults.
 
     Args:
-        sources: dataclasses, whose `metadata` may hold limits (`ge`, `gt`, `le`, `lt`; null is within any), and
-            functions; of two with the same field, the later one's holds.
+        source: the dataclass; its fields' `metadata` may hold limits (`ge`, `gt`, `le`, `lt`; null is within any).
         only: names to take; None for all.
         without: names to leave out.
     """
     taken: dict[str, Any] = {}
-    for source in sources:
-        hints = get_type_hints(source, localns={"torch": torch})  # transformers imports it for type checkers alone
-        for name, default, limits in _defaults(source):
-            if (only is None or name in only) and name not in without:
-                kind: Any = Annotated[_yaml_type(hints[name]), pydantic.Field(**limits)]
-                taken[name] = (kind, ... if default is MISSING else pydantic.Field(default=default))
-    return create_model(f"{sources[0].__name__}Section", __base__=Section, **taken)
+    hints = get_type_hints(source, localns={"torch": torch})  # transformers imports it for type checkers alone
+    for field in fields(source):
+        if field.init and (only is None or field.name in only) and field.name not in without:
+            limits: dict[str, Any] = {name: limit for name, limit in field.metadata.items() if name in LIMITS}
+            kind: Any = Annotated[_yaml_type(hints[field.name]), pydantic.Field(**limits)]
+            default = default_of(field)
+            taken[field.name] = (kind, ... if default is MISSING else pydantic.Field(default=default))
+    return create_model(f"{source.__name__}Section", __base__=Section, **taken)
 
 
 OneOrSeveral = Annotated[
     Annotated[AnySection, Tag("one")] | Annotated[list[AnySection], Tag("several")],
-    Discriminator(lambda given: "several" if isinstance(given, list) else "one"),
+    Discriminator(lambda value: "several" if isinstance(value, list) else "one"),
 ]
-"""A section, or a list of them; a mistake in one is told of that one alone."""
-
-
-def _defaults(source: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Names with their defaults, MISSING where there is none, and their limits."""
-    if is_dataclass(source):
-        for field in fields(source):
-            if field.init:
-                yield field.name, default_of(field), {k: v for k, v in field.metadata.items() if k in LIMITS}
-    else:
-        for parameter in signature(source).parameters.values():
-            yield parameter.name, MISSING if parameter.default is Parameter.empty else parameter.default, {}
+"""A section, or a list of them; an error names the one that is wrong."""
 
 
 def default_of(field: Field) -> Any:

@@ -108,7 +108,7 @@ def training_arguments(recipe: Recipe) -> AdminTrainingArguments:
     try:
         for callback in get_reporting_integration_callbacks(args.report_to):
             callback()
-    except RuntimeError as error:  # what is not installed, told here and not after hours of preparation
+    except RuntimeError as error:  # something is not installed: raised before hours of preparation
         raise ValueError(f"{recipe._called}: training.report_to: {error}") from error
     return args
 

@@ -202,10 +202,10 @@ def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(finished, 
     assert facts_without_times(folder) == facts_without_times(finished[0])
 
 
-def test_a_run_shorter_than_a_log_interval_has_its_speed_and_its_card(recipe_file, tmp_path):
+def test_a_run_shorter_than_a_log_interval_has_its_speed_and_one_without_test_set_a_card(recipe_file, tmp_path):
     folder = tmp_path / "run"
     steps = [text for name in ("max", "eval", "save") for text in (f"--training.{name}_steps", "2")]
-    train(recipe_file, "--output_dir", folder, *steps, "--training.logging_steps", "500")
+    train(recipe_file, "--output_dir", folder, *steps, "--training.logging_steps", "500", "--data.test", "null")
     training = json.loads((folder / RESULTS).read_text())["training"]
     assert training["updates"] == 2 and training["target_tokens"] > 0 and training["tokens_per_second"] > 0
     assert (folder / STANDARD / "README.md").exists()

@@ -86,7 +86,7 @@ def _columns(file: str) -> list[str]:
         return []
     try:
         record = json.loads(next(iter(read_lines(file)), "{}"))
-    except (ValueError, RecursionError):  # which is told, with its line, by whoever reads all of it
+    except (ValueError, RecursionError):  # an error with its line comes when all of it is read
         return []
     return [name for name, text in texts_of(record).items() if isinstance(text, str)]
 
@@ -99,7 +99,7 @@ def cleaning_options(languages: Sequence[str]) -> dict[str, Any]:
 
 def read_own_corpus(
     files: OwnFiles,
-    given: Mapping[str, OwnFiles],
+    held_out: Mapping[str, OwnFiles],
     languages: Sequence[str],
     folder: Path,
     *,
@@ -111,7 +111,7 @@ def read_own_corpus(
 
     Args:
         files: of the training pairs.
-        given: those of `valid` and `test` that there are.
+        held_out: those of `valid` and `test` that there are.
         languages: codes of source and target.
         folder: where held-out pairs are written, as text, such as `valid.en` and `valid.de`.
         cache_dir: of everything that is read.
@@ -123,14 +123,14 @@ def read_own_corpus(
     """
     how = CleaningOptions(**cleaning_options(languages) if cleaning is None else cleaning)
     options: dict[str, Any] = {} if columns is None else {"columns": columns}
-    load = {split: part.fields() | options for split, part in given.items()}
+    load = {split: part.fields() | options for split, part in held_out.items()}
     pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
     others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
-    held_out = None if not others else Dataset.from_dict({side: _joined(others, side) for side in PAIRS})
-    cleaned, counts = clean(pairs, how, held_out, cache_dir=cache_dir)
+    evaluation = None if not others else Dataset.from_dict({side: _joined(others, side) for side in PAIRS})
+    cleaned, counts = clean(pairs, how, evaluation, cache_dir=cache_dir)
     facts = text_facts(cleaned)
     check(files, counts, facts, languages)
-    wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in given}
+    wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in held_out}
     chosen = choose(facts, wanted)
     example = None
     for split, indices in chosen.items():

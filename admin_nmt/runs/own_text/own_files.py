@@ -1,6 +1,6 @@
 """The files that a command names as its text: whether they are there, and which languages their names speak of.
 
-Imports nothing heavy, so that a wrong name is told at once.
+Imports nothing heavy, so that a wrong name is refused at once.
 """
 
 import os
@@ -90,7 +90,7 @@ def guess_languages(files: OwnFiles) -> list[str] | None:
     """The codes [source, target] that the names of the first files speak of; None where they do not.
 
     Of two files, where their paths differ: `train.en` and `train.de.gz`, `en/a.txt` and `de/a.txt`. Of one file of
-    pairs, two codes beside each other: `train.en-de.tsv`. A region is none: `train.pt-BR` is pt, `en-zh_TW.tsv` en-zh.
+    pairs, two codes next to each other: `train.en-de.tsv`. A region is none: `train.pt-BR` is pt, `en-zh_TW.tsv` en-zh.
     """
     one = _words(files.source[0], of_one=bool(files.target))
     if not files.target:

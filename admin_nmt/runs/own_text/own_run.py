@@ -33,12 +33,12 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
     Raises:
         ValueError: in one sentence, why one cannot train on the files, or what else is wrong.
     """
-    given = dict(parse_overrides(overrides))
-    for name in given:
+    fields = dict(parse_overrides(overrides))
+    for name in fields:
         if name in FROM_OPTIONS:
             raise ValueError(f"--{name}: the text is named by --source and --target; leave {name} out")
-    columns, languages = _columns_and_languages(text, given)
-    output = Path(_text(given, "output_dir") or f"runs/{run_name(text.train, languages)}").expanduser()
+    columns, languages = _columns_and_languages(text, fields)
+    output = Path(_text(fields, "output_dir") or f"runs/{run_name(text.train, languages)}").expanduser()
     path = Path(f"{output}.yaml")
     read = partial(
         read_own_corpus,
@@ -46,14 +46,14 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
         text.held_out,
         languages,
         output / "data",
-        cache_dir=Path(_text(given, "data.cache_dir") or output.parent / "cache").expanduser(),
+        cache_dir=Path(_text(fields, "data.cache_dir") or output.parent / "cache").expanduser(),
         columns=columns,
     )
     start_processes()
     with PartialState().local_main_process_first():
         if not path.exists():
-            chosen = _chosen(given)
-            _check_overrides(text, languages, chosen, list(given))
+            chosen = _chosen(fields)
+            _check_overrides(text, languages, chosen, list(fields))
             corpus = read(cleaning=_cleaning(languages, chosen))
             _write(path, plan(corpus, languages, str(output), this_machine(), chosen), text, overrides)
         elif PartialState().is_local_main_process:
@@ -64,9 +64,9 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
     return path
 
 
-def _columns_and_languages(text: OwnText, given: dict[str, Any]) -> tuple[list[str] | None, list[str]]:
-    languages = given.get("languages")
-    columns, languages = columns_and_languages(text.train, given.get(COLUMNS), languages)
+def _columns_and_languages(text: OwnText, fields: dict[str, Any]) -> tuple[list[str] | None, list[str]]:
+    languages = fields.get("languages")
+    columns, languages = columns_and_languages(text.train, fields.get(COLUMNS), languages)
     languages = languages or guess_languages(text.train)
     if languages is None:
         raise ValueError(
@@ -77,9 +77,9 @@ def _columns_and_languages(text: OwnText, given: dict[str, Any]) -> tuple[list[s
     return columns, languages
 
 
-def _text(given: dict[str, Any], name: str) -> str | None:
+def _text(fields: dict[str, Any], name: str) -> str | None:
     """A path that the command line gives."""
-    value = given.get(name)
+    value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"--{name} {value!r}: is no text; write it in quotes: --{name} '\"{value}\"'")
     return value
@@ -94,9 +94,9 @@ def _cleaning(languages: list[str], chosen: dict[str, Any]) -> dict[str, Any]:
     return values["cleaning"] or {}
 
 
-def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+def _chosen(fields: dict[str, Any]) -> dict[str, Any]:
     """Values that the command line gives for the recipe's choices."""
-    return {name: value for name, value in given.items() if name not in ("output_dir", "languages", COLUMNS)}
+    return {name: value for name, value in fields.items() if name not in ("output_dir", "languages", COLUMNS)}
 
 
 def _check_overrides(text: OwnText, languages: list[str], chosen: dict[str, Any], overrides: list[str]) -> None:
@@ -117,7 +117,7 @@ def _check_same(path: Path, text: OwnText, columns: list[str] | None, languages:
     data = values.get("data") or {}
     own = {"train": text.train, **text.held_out}
     expected = {split: files.fields() | ({"columns": columns} if columns else {}) for split, files in own.items()}
-    if values.get("languages") != languages or any(data.get(split) != fields for split, fields in expected.items()):
+    if values.get("languages") != languages or any(data.get(split) != part for split, part in expected.items()):
         raise ValueError(
             f"{path}: is there already, the recipe of other files or languages; name another folder with --output, or "
             "remove it"
