@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.decoding.search import decoding_precision
-from admin_nmt.hub.run_folder import CURVE, FINAL, RECIPE, RESULTS, STANDARD, TRANSLATIONS
+from admin_nmt.hub.run_folder import CURVE, FINAL, RECIPE, RESULTS, STANDARD, TRANSLATIONS, load_results
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
@@ -115,7 +115,9 @@ def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypa
     monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
     model = shutil.copytree(finished[0] / STANDARD, tmp_path / STANDARD)
     test = Dataset.from_dict({"source": ["A line."], "target": ["Eine Zeile."]})
-    assert finishing.score_test_set(model, test, "de")["decoding"]["precision"] == "float32"
+    prepared, results = SimpleNamespace(data={"test": test}, more_references=[]), load_results(finished[0])
+    finishing.score_test_set(results, model, prepared)
+    assert results.test_sentences == 1 and results.decoding.precision == "float32"
 
 
 def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):
