@@ -154,7 +154,7 @@ def score_test_set(results: Results, model: Path, prepared: Prepared, paper: str
     translations = translator.translate(sources, progress=True)
     seconds = time.perf_counter() - started
     if PartialState().is_main_process:
-        for earlier in model.parent.glob("test.ref[1-9]*"):  # of which there may have been more
+        for earlier in model.parent.glob(f"{reference_name(0)}[1-9]*"):  # of which there may have been more
             earlier.unlink()
         files = {TRANSLATIONS: translations, SOURCES: sources}
         files |= {reference_name(number): lines for number, lines in enumerate(columns)}

@@ -10,7 +10,7 @@ What a section hands on to a dataclass has the names, types, limits and defaults
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import reduce
 from operator import or_
@@ -33,8 +33,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ..system.messages import sentence
-
-LIMITS = ("ge", "gt", "le", "lt")  # keys of the metadata of a dataclass's field; pydantic has the same names
+from ..trainer.arguments import LIMITS, default_of
 
 
 class Section(BaseModel):
@@ -110,11 +109,6 @@ OneOrSeveral = Annotated[
     Discriminator(lambda value: "several" if isinstance(value, list) else "one"),
 ]
 """A section, or a list of them; an error names the one that is wrong."""
-
-
-def default_of(field: Field) -> Any:
-    """The default value of a field of a dataclass, MISSING where there is none."""
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _yaml_type(hint: Any) -> Any:
