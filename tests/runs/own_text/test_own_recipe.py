@@ -1,5 +1,6 @@
 """The recipe of somebody's own text: sizes by pairs and machine, what it says, and the file."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,7 @@ def corpus(pairs: int, **fields) -> OwnCorpus:
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
     """Memory in proportion to the batch, 1 GB for 1,024 tokens: the prediction has tests of its own."""
-    monkeypatch.setattr(own_recipe, "_peak", lambda shape, row, tokens, machine, given: tokens * 10**6)
+    monkeypatch.setattr(own_recipe, "_peak", lambda shape, row, tokens, machine, fixed: tokens * 10**6)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +67,13 @@ def test_updates_are_epochs_within_limits():
 
 
 def test_epochs_that_are_asked_for_come_to_updates():
-    """Not besides them: `max_steps` would win."""
+    """Not both, as `max_steps` would win; epochs that cannot be are left to the recipe to refuse."""
     chosen = plan(corpus(29_000), LANGUAGES, "x", CPU).values["training"]["max_steps"]
     asked = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": 3}).values["training"]
     assert asked["max_steps"] == pytest.approx(chosen / 4, rel=0.02) and "num_train_epochs" not in asked
-
-
-@pytest.mark.parametrize("epochs", [float("inf"), float("nan"), -1, "many"])
-def test_epochs_that_cannot_be_are_left_to_the_recipe_to_refuse(epochs):
-    values = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": epochs}).values["training"]
-    assert values["num_train_epochs"] is epochs
+    for epochs in (math.inf, math.nan, -1, "many"):
+        values = plan(corpus(29_000), LANGUAGES, "x", CPU, {"training.num_train_epochs": epochs}).values["training"]
+        assert values["num_train_epochs"] is epochs
 
 
 @pytest.mark.parametrize(("language", "metric"), [("de", "bleu"), ("zh-TW", "bleu"), ("th", "chrf"), ("my-MM", "chrf")])

@@ -87,12 +87,12 @@ def test_output_and_languages_are_taken(working_folder, trained):
     assert "out/mine.yaml: " in other
 
 
-def test_a_folder_is_taken_by_its_name_whatever_yaml_makes_of_it(working_folder, trained):
+@pytest.mark.parametrize("name", ["my run #2", "2024", "null"])
+def test_a_folder_is_taken_by_its_name_whatever_yaml_makes_of_it(working_folder, trained, name):
     write("train")
-    for name in ("my run #2", "2024", "null"):
-        train(*FILES, "--output", name)
-        assert trained[-1].output_dir == name and Path(f"{name}.yaml").exists()
-        assert Path(name, "data", "valid.en").exists()
+    train(*FILES, "--output", name)
+    assert trained[-1].output_dir == name and Path(f"{name}.yaml").exists()
+    assert Path(name, "data", "valid.en").exists()
 
 
 def test_cleaning_and_cache_of_the_command_line_count_while_the_text_is_read(working_folder, trained):
