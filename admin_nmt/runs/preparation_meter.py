@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,4 +70,6 @@ def _anonymous(pid: int) -> int:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
     except (OSError, StopIteration):  # not Linux, or an old one, or the process has ended
-        return int(psutil.Process(pid).memory_info().rss) if psutil.pid_exists(pid) else 0
+        with suppress(psutil.NoSuchProcess):
+            return int(psutil.Process(pid).memory_info().rss)
+        return 0
