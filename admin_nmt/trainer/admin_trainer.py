@@ -223,7 +223,8 @@ class AdminTrainer(TrainerHooks):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
 
-        That comes before the Trainer wraps the model for several processes. `train_loss` is that of the whole run.
+        ω comes before the Trainer wraps the model for several processes: in `prepare_model`, which `create_optimizer`
+        calls. `train_loss` is that of the whole run.
 
         Args:
             resume_from_checkpoint: a checkpoint, which is refused if it is damaged, or True for the newest whole one
@@ -273,11 +274,10 @@ class AdminTrainer(TrainerHooks):
         return optimizer
 
     def prepare_model(self) -> None:
-        """Measures ω of a new model, or takes over whether it was measured; heeds what a trial has changed.
+        """Does what a model needs before it is wrapped and its optimizer is made, such as measuring ω.
 
-        Before it, sentences that are too long for the model are refused.
+        Before that, sentences that are too long for the model are refused.
         """
-        config = self.model.config
         self.choose_attention()  # of what `model_init` has made
         evaluated = None if self.args.eval_strategy == "no" else self.eval_dataset
         refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=evaluated)
@@ -285,6 +285,16 @@ class AdminTrainer(TrainerHooks):
             callback.early_stopping_patience = patience  # the checkpoint's may have been raised since
         if self.state.is_hyper_param_search:
             self.optimizer_cls_and_kwargs = optimizer_settings(self.args)
+        self.settle_omega()
+        if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
+            enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
+        if self.args.compile_layers:
+            self.while_training.enter_context(compiled_layers(self.model))
+        self.sharding.shard(self.model)
+
+    def settle_omega(self) -> None:
+        """Measures ω of a new model where its rule says so; takes over from a checkpoint whether that was done."""
+        config = self.model.config
         if self.resumed_from is None:
             if needs_profiling(self.model):
                 self.measure_omega()
@@ -293,11 +303,6 @@ class AdminTrainer(TrainerHooks):
             saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
             config.omega_rule = saved.get("omega_rule", config.omega_rule)
-        if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
-            enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
-        if self.args.compile_layers:
-            self.while_training.enter_context(compiled_layers(self.model))
-        self.sharding.shard(self.model)
         # DDP keeps to the copies that it has seen, also where the trainer trains once more.
         if self.args.master_weights and getattr(self.masters, "model", None) is not self.model:
             self.masters = MasterWeights(self.model)
@@ -401,25 +406,27 @@ class AdminTrainer(TrainerHooks):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """The model's loss, divided by the target tokens of the update, times the processes, as DDP averages over them.
+        """Computes the loss summed over the target tokens and divided by those of the whole update, of all processes.
+
+        It is multiplied by the number of processes, because DDP averages their gradients.
 
         In training, the guard keeps it for its message, and the meter the plain NLL for the log.
         """
 
-        def clean() -> tuple[Tensor, Any]:
+        def plain_loss() -> tuple[Tensor, Any]:
             with autocast_on_cpu(self.args, self.model.config):
                 return super(AdminTrainer, self).compute_loss(model, inputs, True, num_items_in_batch)
 
         if not model.training:  # `predict`
-            loss, outputs = clean()
+            loss, outputs = plain_loss()
             return (loss, outputs) if return_outputs else loss
         if self.adversary is None:
-            loss, outputs = clean()
+            loss, outputs = plain_loss()
         else:
             tokens, scale = num_items_in_batch, self.accelerator.num_processes
             if tokens is not None and self.args.average_tokens_across_devices:
                 tokens = tokens / scale
-            loss, outputs = self.adversary(self.accelerator.unwrap_model(model), inputs, clean, tokens)
+            loss, outputs = self.adversary(self.accelerator.unwrap_model(model), inputs, plain_loss, tokens)
         self.guard.add_loss(loss)
         if outputs.get("nll") is not None:
             self.meter.add_nll(outputs["nll"])

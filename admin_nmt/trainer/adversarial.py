@@ -56,7 +56,7 @@ class AdversarialLoss:
         self,
         model: PreTrainedModel,
         inputs: dict[str, Any],
-        clean: Callable[[], tuple[Tensor, Any]],
+        plain_loss: Callable[[], tuple[Tensor, Any]],
         tokens: Tensor | float | None,
     ) -> tuple[Tensor, Any]:
         """The loss of the source plus that of the perturbed one, and the outputs for the former.
@@ -64,7 +64,7 @@ class AdversarialLoss:
         Args:
             model: as it is without DDP.
             inputs: a batch.
-            clean: computes loss and outputs of the batch as it is.
+            plain_loss: computes loss and outputs of the batch as it is.
             tokens: that the loss is divided by; None for those of the batch.
         """
         kept = inputs["labels"] != IGNORED
@@ -76,7 +76,7 @@ class AdversarialLoss:
             return model(inputs_embeds=perturbed, **others).logits[kept].float()
 
         with same_dropout(noise.device):
-            loss, outputs = clean()
+            loss, outputs = plain_loss()
         logits = outputs.logits[kept].float()
         with same_dropout(noise.device):
             probe = noise.requires_grad_()

@@ -98,7 +98,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         default=None,
         metadata={
             "help": "Products of matrices in bfloat16, all else in float32; by default on a CPU with instructions for "
-            "it, from d_model 128 on."
+            "it, from d_model 128 on (256 with fused attention)."
         },
     )
     tf32: bool | None = field(

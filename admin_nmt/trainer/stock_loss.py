@@ -1,4 +1,4 @@
-"""The training loss of a stock model, which has none that counts the tokens of the whole update."""
+"""The training loss from logits: of stock models, and of ours under adversarial training, which needs the logits."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from ..model.loss import IGNORED, label_smoothed_nll, without_padding
 
 
 class LabelSmoothedLoss:
-    """The loss of a stock model, by `Trainer`'s interface `compute_loss_func`.
+    """The label-smoothed loss divided by the tokens of the whole update, by `Trainer`'s interface `compute_loss_func`.
 
     A stock model's own loss is the mean over a batch: with accumulation or on several processes, batches of few tokens
     would weigh as much as those of many.
