@@ -92,6 +92,20 @@ def cut(sources: list[list[int]], *systems: list[list[int]]) -> set[int]:
     return found
 
 
+def tied(model: PreTrainedModel, sources: list[list[int]], found: list[list[int]]) -> set[int]:
+    """Sentences for which a greedy search had two best tokens whose logits differ by rounding alone; they are few."""
+    ties = set()
+    for i, (source, ids) in enumerate(zip(sources, found, strict=True)):
+        start = torch.tensor([[model.config.decoder_start_token_id, *ids]])
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([source]), decoder_input_ids=start).logits[0]
+        best = logits.topk(2).values
+        if (best[:, 0] - best[:, 1]).min() < 1e-4:
+            ties.add(i)
+    assert len(ties) <= len(sources) // 8
+    return ties
+
+
 @pytest.mark.parametrize("layout", [(1, 2), (2, 1), (3, 1)])
 def test_layouts_of_threads_give_the_same_in_the_same_order(stock, monkeypatch, layout):
     plain = Translator.from_pretrained(stock, device="cpu", backend="ctranslate2", batch_tokens=40)
@@ -102,14 +116,15 @@ def test_layouts_of_threads_give_the_same_in_the_same_order(stock, monkeypatch, 
 
 
 def assert_same(theirs: Translator, ours: Translator, texts: list[str] = TEXTS) -> None:
-    """The same translations; of a beam search, those that end before their limit."""
+    """The same translations; of a beam search those that end before their limit, of a greedy one those without ties."""
     pairs = dict(zip(texts, zip(theirs.translate(texts), ours.translate(texts), strict=True), strict=True))
-    if ours.options.num_beams != 1:
-        asked = [text for text in texts if text.strip()]
-        sources = [ids[:-1][:63] + ids[-1:] for ids in ours.tokenizer(asked)["input_ids"]]
-        given = ours.options.search_arguments()
-        for index in cut(sources, *(best_ids(system, sources, **given) for system in (theirs, ours))):
-            pairs.pop(asked[index], None)  # the same sentence may come twice
+    asked = [text for text in texts if text.strip()]
+    sources = [ids[:-1][:63] + ids[-1:] for ids in ours.tokenizer(asked)["input_ids"]]
+    given = ours.options.search_arguments()
+    outputs = [best_ids(system, sources, **given) for system in (theirs, ours)]
+    left_out = tied(ours.model, sources, outputs[1]) if ours.options.num_beams == 1 else cut(sources, *outputs)
+    for index in left_out:
+        pairs.pop(asked[index], None)  # the same sentence may come twice
     assert {text: found for text, (found, _) in pairs.items()} == {text: wanted for text, (_, wanted) in pairs.items()}
 
 
@@ -192,7 +207,8 @@ def test_an_exported_folder_runs_without_this_package(trained, tokenizer, stock,
         found = [theirs.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
         found = [[token for token in ids if token != theirs.eos_token_id] for ids in found]
         expected = best_ids(ours, sources, num_beams=beams)
-        ended = [i for i in range(len(TEXTS)) if i not in cut(sources, found, expected)]
+        left_out = cut(sources, found, expected) | (tied(ours.model, sources, expected) if beams == 1 else set())
+        ended = [i for i in range(len(TEXTS)) if i not in left_out]
         equal = [found[i] == expected[i] for i in ended]
         assert len({len(expected[i]) for i in ended}) > 3
         assert same == 1 and all(equal) if quantization is None else same > 0.5 and sum(equal) > 0.7 * len(equal)

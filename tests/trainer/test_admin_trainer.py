@@ -293,6 +293,8 @@ def test_omega_that_was_loaded_into_a_new_model_is_kept(new_model, arguments, mo
     profile_omega(profiled, whole_batch(random_ids(14)))
     model.load_state_dict(profiled.state_dict())
     AdminTrainer(model, arguments(max_steps=1), train_dataset=random_ids(14)).train()
+    for (name, omega), (_, loaded) in zip(model.named_buffers(), profiled.named_buffers(), strict=True):
+        assert torch.equal(omega, loaded), name
 
 
 def test_profiling_takes_the_mode_of_the_rule_and_leaves_random_numbers_alone(new_model, arguments):
