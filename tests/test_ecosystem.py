@@ -1,22 +1,20 @@
-"""Libraries that people use with a model: PEFT's LoRA, ONNX, torchao. Each on an unfolded and on a stock model.
+"""Libraries that people use with a model: PEFT's LoRA, ONNX, CTranslate2. Each on an unfolded and on a stock model.
 
 The examples of the guide run as they stand there.
 """
 
 import shutil
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 import torch
 from datasets import Dataset
 from test_fine_tuning import FOLDER, example
-from toy import invoke, random_texts, save_models, started_translation, text_pairs, toy_tokenizer
+from toy import invoke, random_texts, save_models, text_pairs, toy_tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     DataCollatorForSeq2Seq,
-    PreTrainedModel,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     set_seed,
@@ -195,24 +193,3 @@ def test_ctranslate2_runs_an_exported_folder(model_folder, capsys):
     assert wanted <= {path.name for path in Path("exported").iterdir()}
     exec(example(f"CTranslate2, {HERE}"), {})
     assert capsys.readouterr().out.strip()
-
-
-def rounding_error(model: PreTrainedModel, folder: Path) -> float:
-    """How far the logits are from the float model's, relative to their spread over the vocabulary."""
-    expected = logits(AutoModelForSeq2SeqLM.from_pretrained(folder), folder)
-    return float((logits(model, folder) - expected).norm() / (expected - expected.mean(-1, keepdim=True)).norm())
-
-
-def test_torchao_rounds_to_8_bits(model_folder, capsys):
-    pytest.importorskip("torchao")
-    model = run(f"torchao, {HERE}", model_folder, {})["model"]
-    assert capsys.readouterr().out.startswith("[")  # a list of one translation
-    assert 0 < rounding_error(model, model_folder) < 0.1
-
-
-@pytest.mark.slow
-def test_commands_say_nothing_of_torchao(folders):
-    """transformers imports it wherever it is installed, and it warns while it is imported."""
-    pytest.importorskip("torchao")
-    with started_translation(folders / "final", "--text", "Ba do.", stdout=PIPE, stderr=PIPE) as process:
-        assert process.communicate()[1] == "" and process.returncode == 0

@@ -16,7 +16,7 @@ import typer
 
 from ..system.errors import describe, user_errors
 from . import decoding_commands, model_commands, report_commands, run_commands
-from .output import quiet_imports, say
+from .output import say
 from .parsing import Command, Group, WithOverrides, with_dashes
 from .translate_command import translate
 
@@ -56,7 +56,6 @@ def settings(show_version: Annotated[bool, typer.Option("--version", help="Print
     if show_version:
         print(version("admin_nmt"))
         raise typer.Exit()
-    quiet_imports()
 
 
 USE, DATA, RESEARCH = "Train and use a model", "Data and recipes", "Research"

@@ -1,7 +1,6 @@
 """Output of the commands, and silence of the libraries below them."""
 
 import gc
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,15 +13,8 @@ import typer
 from ..system.files import json_text, whole_file
 
 
-def quiet_imports() -> None:
-    """Silence torchao, which transformers imports where it is installed: it warns of kernels for other processors."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-
-
 def quiet() -> None:
     """Load transformers with our classes, and leave progress to the commands' own bars and warnings unsaid."""
-    quiet_imports()
     import transformers
 
     from ..registration import register_auto_classes

@@ -21,7 +21,7 @@ result = CliRunner().invoke(app, ["translate", *sys.argv[1:]], catch_exceptions=
 assert result.exit_code == 0, result.stderr
 print(*sys.modules)
 """
-# Of data and training; transformers itself imports accelerate, and torchao where it is installed.
+# Of data and training; transformers itself imports accelerate.
 NEVER_NEEDED = {
     "admin_nmt.data.parallel_text", "admin_nmt.metrics.scores", "admin_nmt.runs.recipe", "admin_nmt.trainer",
     "ctranslate2", "datasets", "matplotlib", "pyarrow", "sacrebleu", "sacremoses", "transformers.trainer",

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import os
 import platform
 import re
@@ -56,12 +55,10 @@ def alone(function: Callable, *arguments: Any) -> Any:
 
 
 def quiet() -> None:
-    """Silence stdout, where trainers report, and warnings of kernels for other processors."""
+    """Silence stdout, where trainers report."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def synchronize() -> None:
