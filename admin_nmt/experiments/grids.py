@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from ..hub.run_folder import Results, results_or_none
-from ..runs.claim import differences, with_its_rule
+from ..runs.claim import differences
 from ..runs.recipe import Recipe, load_recipe
 from ..runs.sections import Section, checked
 from ..runs.yaml_files import load_yaml, parse_overrides
@@ -101,7 +101,7 @@ class Run:
 
         results = results_or_none(self.folder)
         if results is not None:
-            earlier = with_its_rule(results.recipe.model_dump(exclude_unset=True), results.model.config)
+            earlier = results.recipe.model_dump(exclude_unset=True)
             for name, (old, new) in differences(earlier, self.recipe().as_dict(), counts).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "

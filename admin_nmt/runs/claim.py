@@ -12,14 +12,13 @@ import yaml
 from accelerate import PartialState
 from datasets import Dataset
 from filelock import BaseFileLock, FileLock, Timeout
-from transformers import PreTrainedConfig
 
 from ..data.tokenizing import digest_of
 from ..hub.run_folder import PAIRS, RECIPE, RESULTS, STANDARD
 from ..system.files import write_text_whole
 from ..trainer.checkpoints import complete_checkpoints
 from .recipe import Recipe
-from .yaml_files import YamlLoader
+from .yaml_files import load_yaml
 
 FIXED_ON_RESUME = (
     "optimizer", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay",
@@ -31,6 +30,11 @@ settings, and its position in an epoch is one in the plan of batches that the la
 UNFINISHED = tuple(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD))
 """Files and folders that a killed run was about to give their names."""
 
+DAMAGED = (
+    "it says what the checkpoints beside it were trained with: restore it, choose another output_dir, or delete it to "
+    "go on without this check"
+)
+
 PATHS = ("data.root", "data.cache_dir")
 """Fields that may change: they say where files are, not what is in them."""
 
@@ -41,14 +45,12 @@ def claim_folder(recipe: Recipe) -> None:
     The folder is this process's until it ends, however it ends.
 
     Raises:
-        ValueError: naming the first field that differs, or another process trains there.
+        ValueError: naming the first field that differs, or the file that is damaged, or another process trains there.
     """
     folder = Path(recipe.output_dir)
     path, values = folder / RECIPE, recipe.as_dict()
-    earlier = _read_claim(path)
-    if earlier is not None and (checkpoints := complete_checkpoints(folder)):
-        earlier = with_its_rule(earlier, PreTrainedConfig.get_config_dict(checkpoints[-1])[0])
-        for name, (old, new) in differences(earlier, values, is_fixed_on_resume).items():
+    if path.exists() and complete_checkpoints(folder):
+        for name, (old, new) in differences(_read_claim(path), values, is_fixed_on_resume).items():
             raise ValueError(
                 f"{folder}: its checkpoints were trained with {name} {reprlib.repr(old)}, and the recipe has "
                 f"{reprlib.repr(new)}: choose another output_dir"
@@ -59,8 +61,9 @@ def claim_folder(recipe: Recipe) -> None:
         _lock(folder)
         for left in [left for pattern in UNFINISHED for left in folder.glob(pattern)]:
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-        if _read_claim(path) != values:
-            write_text_whole(path, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+        if not path.exists() or path.read_bytes() != text.encode():
+            write_text_whole(path, text)
     PartialState().wait_for_everyone()
 
 
@@ -71,26 +74,23 @@ def claim_data(folder: Path, pairs: Dataset) -> None:
         pairs: the tokenised ones.
 
     Raises:
-        ValueError: the files that the recipe names have changed.
+        ValueError: the files that the recipe names have changed, or the digest of the earlier ones is damaged.
     """
     path = folder / PAIRS
     facts = {"pairs": len(pairs), "digest": digest_of(pairs)}
-    if complete_checkpoints(folder) and path.exists() and json.loads(path.read_text(encoding="utf-8")) != facts:
-        raise ValueError(
-            f"{folder}: its checkpoints were trained on other pairs than its data files give now: bring these back as "
-            "they were, or choose another output_dir"
-        )
+    if complete_checkpoints(folder) and path.exists():
+        try:
+            earlier = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: is not JSON; {DAMAGED}") from error
+        if earlier != facts:
+            raise ValueError(
+                f"{folder}: its checkpoints were trained on other pairs than its data files give now: bring these back "
+                "as they were, or choose another output_dir"
+            )
     PartialState().wait_for_everyone()  # all have read it
     if PartialState().is_main_process:
         write_text_whole(path, json.dumps(facts))
-
-
-def with_its_rule(recipe: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of an earlier run with the rule for ω that it trained with: the default was `profile` once."""
-    model = dict(recipe.get("model") or {})
-    if "from_pretrained" not in model and model.get("variant", "admin") == "admin" and "omega_rule" in configuration:
-        model.setdefault("omega_rule", configuration["omega_rule"])
-    return dict(recipe) | {"model": model}
 
 
 def is_fixed_on_resume(field: str) -> bool:
@@ -135,11 +135,17 @@ def _lock_of(folder: Path) -> BaseFileLock:
     return FileLock(folder / "lock")
 
 
-def _read_claim(path: Path) -> dict[str, Any] | None:
-    """The recipe that a run left, perhaps of another version, None if there is none or only a part of it."""
+def _read_claim(path: Path) -> dict[str, Any]:
+    """The recipe that a run has left, perhaps of another version.
+
+    Raises:
+        ValueError: it is damaged.
+    """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), YamlLoader)
-    except (FileNotFoundError, yaml.YAMLError):
-        return None
-    needed = {name for name, field in Recipe.model_fields.items() if field.is_required()}
-    return values if isinstance(values, dict) and needed <= set(values) else None
+        values = load_yaml(path)
+        for name, field in Recipe.model_fields.items():
+            if field.is_required() and name not in values:
+                raise ValueError(f"{path}: has no {name}")
+        return values
+    except ValueError as error:
+        raise ValueError(f"{error}; {DAMAGED}") from error

@@ -50,7 +50,9 @@ def load_yaml(path: str | Path, called: str | None = None) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(f"{called}: {line}is not valid YAML: {getattr(error, 'problem', None) or error}") from error
+        raise ValueError(
+            f"{called}: {line}is not valid YAML: {getattr(error, 'problem', None) or getattr(error, 'reason', error)}"
+        ) from error
     except ValueError as error:  # of a date that is none
         raise ValueError(f"{called}: {error}; put quotes around text") from error
     _check_mapping(values, called)

@@ -50,6 +50,7 @@ from .callbacks import (
     PeakMemory,
     PrecisionRecord,
     SamplerEpoch,
+    StaleCheckpoints,
     StopRequest,
     TokenMeter,
     callback_of,
@@ -147,7 +148,7 @@ class AdminTrainer(TrainerHooks):
         self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
         for callback in (
             self.sampler_epoch, ModelFiles(self), self.guard, self.stop_request, LogBeforeSaving(), BestInFolder(),
-            IntervalsAsSet(), PrecisionRecord(), PeakMemory(),
+            IntervalsAsSet(), StaleCheckpoints(), PrecisionRecord(), PeakMemory(),
         ):  # fmt: skip
             self.add_callback(callback)
         self.start_anew()

@@ -24,7 +24,7 @@ from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..data.tokenization.byte_bpe import save_tokenizers
 from ..weights.folding import omega_by_sublayer
 from .arguments import AdminTrainingArguments
-from .checkpoints import write_manifest
+from .checkpoints import set_aside_later, write_manifest
 from .precision import precision
 from .process_memory import peak_memory
 from .sharding import gather_shards
@@ -219,6 +219,17 @@ class BestInFolder(TrainerCallback):
         lost = state.best_model_checkpoint is None and state.best_global_step and args.load_best_model_at_end
         if best.is_dir() or lost:
             state.best_model_checkpoint = str(best)
+
+
+class StaleCheckpoints(TrainerCallback):
+    """Sets aside the checkpoints that an earlier training has left and this one will not have written."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.should_save:
+            set_aside_later(str(args.output_dir), state.global_step)
+        PartialState().wait_for_everyone()
 
 
 class IntervalsAsSet(TrainerCallback):

@@ -5,6 +5,7 @@ process has written its files, and is compared with them before any of them is l
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -44,12 +45,13 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def _checkpoint_folders(output_dir: str | Path) -> list[Path]:
-    steps = {}
-    for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        number = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name)
-        if number and path.is_dir():
-            steps[int(number[1])] = path
-    return [steps[step] for step in sorted(steps)]
+    paths = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*")
+    numbered = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-\d+")
+    return sorted((path for path in paths if numbered.fullmatch(path.name) and path.is_dir()), key=_number)
+
+
+def _number(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def requested_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -225,6 +227,23 @@ def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | No
     if found is None:
         raise ValueError(f"{output_dir}: holds no whole checkpoint; to begin anew, leave resume_from_checkpoint out")
     return found
+
+
+def set_aside_later(output_dir: str | Path, update: int) -> None:
+    """Move the checkpoints after an update, at which training begins, to a folder `_set-aside-N` of their own.
+
+    An earlier training wrote them. Averages and limits go by number, and would take them for this one's.
+    """
+    later = [path for path in _checkpoint_folders(output_dir) if not update or _number(path) > update]
+    if later:
+        # A folder whose name begins with `_` is never pushed to the Hub.
+        folders = (Path(output_dir) / f"_set-aside-{number}" for number in itertools.count(1))
+        folder = next(path for path in folders if not path.exists())
+        folder.mkdir()
+        for path in later:
+            path.rename(folder / path.name)
+        names = ", ".join(path.name for path in later)
+        logger.warning(f"{names}: of an earlier training; moved to {folder}, where no choice of weights sees them")
 
 
 def check_checkpoint(checkpoint: Path) -> None:
