@@ -4,8 +4,6 @@ import os
 from errno import ENOENT
 from pathlib import Path
 
-from .parsing import SECTIONS
-
 PACKAGE = Path(__file__).parents[1]
 KINDS = {"recipes": "Recipes", "accelerate": "Launch configurations for accelerate", "grids": "Grids of experiments"}
 """Folders, each with what it holds."""
@@ -33,20 +31,6 @@ def find_file(name: str, kind: str) -> Path:
         raise FileNotFoundError(ENOENT, os.strerror(ENOENT), name)
     hint = "`admin-nmt recipe --list` lists them" if kind == "recipes" else f"there are {', '.join(known)}"
     raise ValueError(f"{name}: is no file, and no {kind[:-1]} of that name comes with the package; {hint}")
-
-
-def find_recipe(name: str) -> Path:
-    """The file of a recipe that a user names, whose YAML and sections are checked: torch takes seconds to load.
-
-    Raises:
-        FileNotFoundError, ValueError: as `find_file`; or it is no YAML file of a recipe's sections.
-    """
-    path = find_file(name, "recipes")
-
-    from ..runs.yaml_files import check_names, load_yaml
-
-    check_names(load_yaml(path, name), SECTIONS, name)
-    return path
 
 
 def summary(path: Path) -> str:

@@ -16,7 +16,6 @@ from .options import (
     Source,
     Target,
     check_device,
-    check_finite,
     check_language,
     check_output,
 )
@@ -136,9 +135,7 @@ def synthesize(
     search: SearchArguments,
     engine: EngineArguments,
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words on a side.")] = 250,
-    max_ratio: Annotated[
-        float, typer.Option(callback=check_finite, help="Maximum length ratio of the sides, in words; 0 for none.")
-    ] = 1.5,
+    max_ratio: Annotated[float, typer.Option(help="Maximum length ratio of the sides, in words; 0 for none.")] = 1.5,
     chunk: Chunk = 2000,
     cluster: OnCluster = None,
 ) -> None:

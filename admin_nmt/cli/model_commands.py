@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .options import Model, NewFolder, RunFolder, Source, Target, check_finite, check_repository
+from .options import Model, NewFolder, RunFolder, Source, Target, check_repository
 from .output import print_json, quiet, say, write_lines
 from .parsing import Command
 
@@ -50,18 +50,11 @@ def fold(model: Model, output: NewFolder) -> None:
     \b
     admin-nmt model fold runs/phrasebook/final --output folded
     """
-    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
-    from ..hub.model_folder import load_admin_model, local_folder
-    from ..system.files import new_folder
-    from ..weights.folding import fold_omega
+    from ..hub.model_folder import local_folder
+    from ..runs.model_folders import fold_folder
 
     quiet()
-    folder = local_folder(model, trained=True)
-    folded = fold_omega(load_admin_model(folder))
-    with new_folder(output) as temporary:
-        folded.save_pretrained(temporary)
-        save_tokenizers(temporary, *load_tokenizers(folder), positions=folded.config.max_position_embeddings)
-        _copy_usual_scores(folder, temporary)
+    fold_folder(local_folder(model, trained=True), output)
 
 
 @group.command(cls=Command)
@@ -85,41 +78,18 @@ def export(
     """
     if quantization is not None and not ctranslate2:
         raise typer.BadParameter("--quantization belongs to --ctranslate2")
-    if ctranslate2:
-        _export_ctranslate2(model, output, quantization)
-        return
-
-    from ..data.tokenization.byte_bpe import load_tokenizers
-    from ..hub.cards import write_export_card
-    from ..hub.model_folder import load_admin_model, local_folder
-    from ..system.files import new_folder
-    from ..weights.exporting import export_standard
-
-    quiet()
-    folder = local_folder(model, trained=True)
-    model_to_export = load_admin_model(folder)
-    source, target = load_tokenizers(folder)
-    with new_folder(output) as temporary:
-        export_standard(model_to_export, source, temporary, target)
-        write_export_card(temporary, output.name)
-        _copy_usual_scores(folder, temporary)
-
-
-def _export_ctranslate2(model: str, output: Path, quantization: str | None) -> None:
-    from ..decoding.ctranslate2_backend import export_ctranslate2
     from ..hub.model_folder import local_folder
 
     quiet()
-    same = export_ctranslate2(local_folder(model), output, quantization)
-    say(f"{output}: {same:.0%} of some random sentences are translated as by the standard model, greedily")
+    if ctranslate2:
+        from ..decoding.ctranslate2_backend import export_ctranslate2
 
+        same = export_ctranslate2(local_folder(model), output, quantization)
+        say(f"{output}: {same:.0%} of some random sentences are translated as by the standard model, greedily")
+    else:
+        from ..runs.model_folders import export_folder
 
-def _copy_usual_scores(model: Path, same: Path) -> None:
-    """Copy the validation scores to a model that computes the same."""
-    from ..decoding.usual_scores import UsualScores
-
-    if scores := UsualScores.load(model):
-        scores.save(same)
+        export_folder(local_folder(model, trained=True), output)
 
 
 @group.command(cls=Command)
@@ -139,26 +109,10 @@ def average(
     if last is not None and len(checkpoints) != 1:
         raise typer.BadParameter("--last takes the checkpoints of one run; name that run alone")
 
-    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
-    from ..hub.model_folder import load_model
-    from ..system.files import new_folder
-    from ..trainer.checkpoints import damaged_weights, last_whole_weights
-    from ..weights.averaging import average_checkpoints
+    from ..runs.model_folders import average_folders, last_checkpoints
 
     quiet()
-    if last is not None:
-        run, checkpoints = checkpoints[0], last_whole_weights(checkpoints[0], last)
-        if len(checkpoints) < last:
-            raise ValueError(f"{run}: has {len(checkpoints)} complete checkpoints, not {last}; lower --last")
-    for checkpoint in checkpoints:
-        if fault := damaged_weights(checkpoint):
-            raise ValueError(f"{checkpoint}: {fault}; leave out this checkpoint")
-    with new_folder(output) as temporary:
-        model = load_model(checkpoints[-1])
-        model.load_state_dict(average_checkpoints(checkpoints), strict=False)
-        model.save_pretrained(temporary)
-        positions = getattr(model.config, "max_position_embeddings", None)
-        save_tokenizers(temporary, *load_tokenizers(checkpoints[-1]), positions=positions)
+    average_folders(checkpoints if last is None else last_checkpoints(checkpoints[0], last), output)
 
 
 @group.command(cls=Command)
@@ -172,9 +126,7 @@ def convert_fairseq(
     ] = None,
     moses_target: Annotated[str | None, typer.Option(help="Target language, likewise.")] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower-case the source.")] = False,
-    length_penalty: Annotated[
-        float, typer.Option(callback=check_finite, help="Length penalty (fairseq-generate --lenpen).")
-    ] = 1.0,
+    length_penalty: Annotated[float, typer.Option(help="Length penalty (fairseq-generate --lenpen).")] = 1.0,
 ) -> None:
     """Convert a fairseq checkpoint.
 
@@ -259,18 +211,12 @@ def profile(
     admin-nmt model profile runs/phrasebook/final --source train.en --target train.de --mode reference --output fresh
     """
     from ..data.parallel_text import load_parallel
-    from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
     from ..hub.model_folder import local_folder
-    from ..runs.fresh_profiling import profile_fresh_model
-    from ..system.files import new_folder
+    from ..runs.model_folders import profile_folder
 
     quiet()
     folder, pairs = local_folder(model, trained=True), load_parallel(source, target)
-    fresh, omega = profile_fresh_model(folder, pairs, mode, max_tokens=batch_tokens, seed=seed)
-    if output:
-        with new_folder(output) as temporary:
-            fresh.save_pretrained(temporary)
-            save_tokenizers(temporary, *load_tokenizers(folder), positions=fresh.config.max_position_embeddings)
+    omega = profile_folder(folder, pairs, mode, max_tokens=batch_tokens, seed=seed, output=output)
     write_lines(f"{name}\t{value:.6f}" for name, value in omega.items())
 
 

@@ -3,7 +3,6 @@
 A wrong option must be refused at once: nothing here loads torch, transformers or datasets before a command runs.
 """
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,22 +48,6 @@ def check_repository(name: str | None) -> str | None:
     return name
 
 
-def check_text(text: str | None) -> str | None:
-    """Refuse text whose bytes are no UTF-8, which Python reads as half surrogate pairs."""
-    try:
-        (text or "").encode()
-    except UnicodeEncodeError as error:
-        raise typer.BadParameter(f"{text!a} is not valid UTF-8") from error
-    return text
-
-
-def check_finite(value: float | None) -> float | None:
-    """Refuse nan and inf, which Python reads as numbers."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no finite number")
-    return value
-
-
 def check_device(name: str | None) -> None:
     """Refuse a device that is not there; commands call it when they run, since only torch knows."""
     from ..system.devices import checked_device
@@ -102,7 +85,7 @@ class SearchArguments:
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's, or 5.")
     ] = None
     length_penalty: Annotated[
-        float | None, typer.Option(callback=check_finite, help="Exponent of the length penalty; default: the model's.")
+        float | None, typer.Option(help="Exponent of the length penalty; default: the model's.")
     ] = None
     forbid: Annotated[
         list[str] | None, typer.Option(help="Word or phrase that no translation contains; repeatable.")
@@ -111,9 +94,7 @@ class SearchArguments:
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Sample from the k most likely tokens; default: from all.")
     ] = None
-    temperature: Annotated[
-        float | None, typer.Option(callback=check_finite, help="Sampling temperature; default: 1.")
-    ] = None
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature; default: 1.")] = None
     seed: Annotated[int | None, typer.Option(help="Random seed for --sampling; default: 1.")] = None
     batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in source tokens, padding included.")] = 4096
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import Source, Target, check_finite
+from .options import Source, Target
 from .output import quiet
 from .parsing import Command
 
@@ -114,12 +114,8 @@ def depth(
     shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers in the plots of single sublayers.")] = 18,
     d_model: Annotated[int, typer.Option(min=1, help="Model width; feed-forward twice that, 4 heads.")] = 128,
     sentences: Annotated[int, typer.Option(min=1, help="Batch size, in pairs of 24 random tokens a side.")] = 16,
-    scale: Annotated[
-        float, typer.Option(callback=check_finite, help="Random perturbation, in standard deviations of each matrix.")
-    ] = 1e-2,
-    learning_rate: Annotated[
-        float, typer.Option(callback=check_finite, help="Learning rate of Adam's first update.")
-    ] = 1e-5,
+    scale: Annotated[float, typer.Option(help="Random perturbation, in standard deviations of each matrix.")] = 1e-2,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam's first update.")] = 1e-5,
     seed: Annotated[
         list[int] | None, typer.Option(help="Random seed of weights, batch and update; repeatable; default: 1 2 3.")
     ] = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..runs.own_text.own_files import OwnFiles, OwnText
-from .bundled import KINDS, bundled, find_file, find_recipe, summary
+from .bundled import KINDS, bundled, find_file, summary
 from .options import OnCluster, RecipeFile
 from .output import quiet, say, show_markdown
 from .parsing import expanded
@@ -90,7 +90,7 @@ def train(
     own = text.files()
     if (recipe is None) == (own is None):
         raise typer.BadParameter("give a RECIPE, or text of your own: --source train.en --target train.de")
-    path = find_recipe(recipe) if recipe is not None else None
+    path = find_file(recipe, "recipes") if recipe is not None else None
 
     from ..runs.recipe import load_recipe
     from ..runs.training_run import run_recipe
@@ -122,7 +122,7 @@ def prepare(
     admin-nmt prepare mine.yaml --data.cache_dir /large/disk --num-proc 8
     admin-nmt prepare mine.yaml --cluster workers.json
     """
-    path = find_recipe(recipe)
+    path = find_file(recipe, "recipes")
 
     from ..data.arrow_cache import available_cores, jobs_run_by
     from ..data.dask_cluster import Cluster
@@ -174,7 +174,7 @@ def memory(
     """
     if verify == bool(recipes):
         raise typer.BadParameter("give recipes, or --verify")
-    files = {name: find_recipe(name) for name in recipes or []}
+    files = {name: find_file(name, "recipes") for name in recipes or []}
 
     from ..runs import memory_tables as tables
     from ..system.terminal import lines_for, progress_bar
@@ -255,30 +255,13 @@ def experiment(
     """
     path = find_file(grid, "grids")
 
-    from ..runs.yaml_files import load_yaml
+    from ..experiments.grid_runner import run_grid
+    from ..experiments.grids import load_grid
 
-    load_yaml(path, grid)  # for its mistakes: torch takes seconds to load
-
-    from ..experiments.grid_runner import run_all, wanted_runs
-    from ..experiments.grids import Run, load_grid
-    from ..experiments.tables import outcome, write_tables
-    from ..metrics.unigram import write_unigram
-    from ..runs.preparation import prepare
-
+    launcher = shlex.split(launch) if launch else [sys.executable]
     loaded = load_grid(path, ctx.meta["overrides"], grid)
-    wanted = wanted_runs(loaded, system or [], seed or [])
-    ended_before = {run.name for run in loaded.runs() if run.results() is not None}  # refuses those of other settings
-    pending = [run for run in wanted if run.name not in ended_before]
-
-    def ended(run: Run) -> str:
-        write_tables(loaded)
-        return outcome(run.results())
-
-    if pending and not tables:
-        prepared = [prepare(recipe) for recipe in loaded.texts(pending)]  # the caches, before several runs want them
-        write_unigram(prepared[0].data, len(prepared[0].target_tokenizer), loaded.output_dir)
-        run_all(pending, jobs, shlex.split(launch) if launch else [sys.executable], ended)
-    print(write_tables(loaded))
-    if not tables and any(run.results() is None for run in pending):
+    table, complete = run_grid(loaded, system or [], seed or [], jobs, launcher, tables)
+    print(table)
+    if not complete:
         say("not all runs have ended; the same command tries again")
         raise typer.Exit(1)

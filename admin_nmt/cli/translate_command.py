@@ -20,10 +20,8 @@ from .options import (
     EngineArguments,
     SearchArguments,
     check_device,
-    check_finite,
     check_language,
     check_output,
-    check_text,
 )
 from .output import loading, quiet, say, write_lines
 from .parsing import expanded
@@ -31,6 +29,8 @@ from .parsing import expanded
 if TYPE_CHECKING:
     from ..decoding.translation_formats import LineTranslator
     from ..decoding.usual_scores import Unusual
+
+LATENCY = 0.1  # seconds that a line from a terminal or pipe waits for others, to be translated together
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class InputArguments:
     What is translated: one text, a file, or stdin.
     """
 
-    text: Annotated[str | None, typer.Option(callback=check_text, help="Text to translate, instead of a file.")] = None
+    text: Annotated[str | None, typer.Option(help="Text to translate, instead of a file.")] = None
     input: Annotated[Path | None, typer.Option(help="File of source sentences (.gz too); default: stdin.")] = None
     split_sentences: Annotated[
         bool, typer.Option("--split-sentences", help="Split lines into sentences and translate one by one.")
@@ -49,10 +49,6 @@ class InputArguments:
         str | None,
         typer.Option(callback=check_language, help="Language code for --split-sentences; default: the model's."),
     ] = None
-    latency: Annotated[
-        float,
-        typer.Option(callback=check_finite, help="Maximum wait to fill a batch, in seconds, for a terminal or pipe."),
-    ] = 0.1
 
     def __post_init__(self) -> None:
         if self.text is not None and self.input is not None:
@@ -117,9 +113,7 @@ class OutputArguments:
         int | None,
         typer.Option(help="Decoder layer for alignments, 0 the first, -1 the last; default: -2."),
     ] = None
-    target_prefix: Annotated[
-        str | None, typer.Option(callback=check_text, help="Force translations to begin with this text.")
-    ] = None
+    target_prefix: Annotated[str | None, typer.Option(help="Force translations to begin with this text.")] = None
     prefixed_input: Annotated[
         bool, typer.Option("--prefixed-input", help="Read source, tab and target prefix from each line.")
     ] = False
@@ -209,7 +203,7 @@ def translate(
             if file.lines:
                 say(f"continuing after the {file.lines} finished lines of {file.partial}")
         if not target.no_warning:
-            stack.callback(warn, unusual)
+            stack.callback(_warn, unusual)
         in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
         in_order = add_up_unusual(in_order, unusual)
         if writing.form == "nbest":
@@ -218,10 +212,10 @@ def translate(
         if output is not None:
             translate_file(in_order, lines, file, chunk_size=chunk, progress=shown)
         else:
-            _answer(in_order, lines, chunk, source.latency if is_live else None, progress=not progress and shown)
+            _answer(in_order, lines, chunk, LATENCY if is_live else None, progress=not progress and shown)
 
 
-def warn(unusual: "Unusual") -> None:
+def _warn(unusual: "Unusual") -> None:
     """Say on stderr how many sentences were unlike the training text, if any were."""
     if unusual.count:
         say(f"warning: {unusual.message()}")

@@ -11,7 +11,10 @@ from contextlib import contextmanager, suppress
 import psutil
 
 from ..data.arrow_cache import available_cores
+from ..metrics.unigram import write_unigram
+from ..runs.preparation import prepare
 from .grids import Grid, Run
+from .tables import outcome, write_tables
 
 PATIENCE = 30.0  # seconds that interrupted runs get to stop
 
@@ -71,6 +74,39 @@ def descendants(number: int) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(number).children(recursive=True)
     return []
+
+
+def run_grid(
+    grid: Grid,
+    systems: Sequence[str],
+    seeds: Sequence[int],
+    jobs: int,
+    launch: list[str],
+    tables_alone: bool = False,
+) -> tuple[str, bool]:
+    """Run what has not ended of a grid, and write its tables; see [`run_all`].
+
+    Args:
+        systems, seeds: those that run; empty for all.
+        tables_alone: write the tables of what has ended, and run nothing.
+
+    Returns:
+        The table, and whether all runs have ended.
+    """
+    wanted = wanted_runs(grid, systems, seeds)
+    ended_before = {run.name for run in grid.runs() if run.results() is not None}  # refuses those of other settings
+    pending = [run for run in wanted if run.name not in ended_before]
+
+    def ended(run: Run) -> str:
+        write_tables(grid)
+        return outcome(run.results())
+
+    if tables_alone or not pending:
+        return write_tables(grid), True
+    prepared = [prepare(recipe) for recipe in grid.texts(pending)]  # the caches, before several runs want them
+    write_unigram(prepared[0].data, len(prepared[0].target_tokenizer), grid.output_dir)
+    run_all(pending, jobs, launch, ended)
+    return write_tables(grid), all(run.results() is not None for run in pending)
 
 
 def wanted_runs(grid: Grid, systems: Sequence[str], seeds: Sequence[int]) -> list[Run]:

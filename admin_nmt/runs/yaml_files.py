@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ..system.messages import MAPPING, shown, unknown
+from ..system.messages import MAPPING, shown
 
 MERGE = "tag:yaml.org,2002:merge"
 
@@ -104,17 +104,6 @@ def set_field(values: dict[str, Any], name: str, value: Any) -> None:
         values = values.setdefault(section, {})
         _check_mapping(values, f"--{name}")
     values[last] = value
-
-
-def check_names(values: dict[str, Any], known: Collection[str], called: str) -> None:
-    """Refuse a field that does not exist, for those who know the names before they can load what the fields hold.
-
-    Raises:
-        ValueError: naming the file and the field.
-    """
-    for name in values:
-        if name not in known:
-            raise ValueError(f"{called}: {unknown(str(name), known)}")
 
 
 def _check_mapping(value: Any, where: str) -> None:

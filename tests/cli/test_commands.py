@@ -75,7 +75,6 @@ def test_the_overview_fits_on_one_screen_and_every_command_has_examples():
         ("translate model --top-k 4", "--sampling"),
         ("translate model --sampling --temperature 0", "temperature"),
         ("translate model --compute-type int8", "compute_type"),
-        ("translate model --text a\udcff", "UTF-8"),
         ("model card model --repo nonsense", "'nonsense'"),
         ("publish model --repo a/b/c", "a/b/c"),
         ("train", "RECIPE"),

@@ -3,21 +3,17 @@
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import typer
 from toy import error, invoke, truncated
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.cli.app import app
 from admin_nmt.weights.exporting import export_standard
 
 PADDED = {"pad_token_id": 279, "decoder_start_token_id": 279}
@@ -58,22 +54,6 @@ def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, na
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.yaml").write_text("output_dir: x\ntrainig: {max_steps: 3}\n")
     assert named in error(*command.format(model=model).split())
-
-
-def float_options(name: str, command: Any) -> Iterator[tuple[str, str]]:
-    """(command, option) of every option that is a number with a fraction."""
-    for inner, one in getattr(command, "commands", {}).items():
-        yield from float_options(f"{name} {inner}".strip(), one)
-    shown = invoke(*name.split(), "--help").stdout
-    yield from ((name, option) for option in re.findall(r"(--[\w-]+) <?float", shown, re.IGNORECASE))
-
-
-def test_no_option_takes_a_number_that_is_not_finite():
-    options = set(float_options("", typer.main.get_command(app)))
-    assert {("translate", "--length-penalty"), ("synthesize", "--temperature")} < options
-    for command, option in options:
-        for value in ("nan", "-inf"):
-            assert value in error(*command.split(), f"{option}={value}", code=2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.cli.app import app
-from admin_nmt.cli.bundled import find_recipe
+from admin_nmt.cli.bundled import find_file
 from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
 from admin_nmt.runs.memory_tables import (
     CASES,
@@ -248,11 +248,11 @@ def test_prepared_data_tells_the_size_that_the_vocabulary_reached(tmp_path):
 
 
 def test_variations_of_a_recipe_with_fp16_have_one_precision():
-    recipes = list(variations(find_recipe("phrasebook"), ["--training.fp16", "true"]))
+    recipes = list(variations(find_file("phrasebook", "recipes"), ["--training.fp16", "true"]))
     both = [(recipe.training.bf16, recipe.training.fp16) for recipe in recipes]
     assert len(recipes) == 12 and (True, True) not in both and (True, False) in both
 
 
 def test_a_model_to_start_from_that_is_missing_is_named():
     with pytest.raises(ValueError, match=r"^model\.from_pretrained: .*nowhere"):
-        model_config(load_recipe(find_recipe("phrasebook"), ["--model", "{from_pretrained: /nowhere}"]))
+        model_config(load_recipe(find_file("phrasebook", "recipes"), ["--model", "{from_pretrained: /nowhere}"]))
