@@ -23,7 +23,7 @@ from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
 from .sections import OneOrSeveral, Section, checked, section_of
 from .yaml_files import load_yaml, parse_overrides, set_field
 
-SMOOTHING = "label_smoothing_factor"
+SMOOTHING, HUB_TOKEN = "label_smoothing_factor", "hub_token"
 if TYPE_CHECKING:  # mypy knows the sections by the classes whose fields they have
 
     class _Cleaning(CleaningOptions, Section): ...  # type: ignore[misc]  # one says that it is frozen
@@ -35,8 +35,13 @@ else:
     _Cleaning = section_of(CleaningOptions)
     # Of what every configuration of transformers has, dtype alone makes sense here; the run itself measures ω.
     _Model = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
-    _Training = section_of(AdminTrainingArguments, without=["output_dir", *ARGUMENTS_WITHOUT_EFFECT, SMOOTHING])
-WITHOUT_EFFECT = ARGUMENTS_WITHOUT_EFFECT | {SMOOTHING: "set model.label_smoothing"}
+    _Training = section_of(
+        AdminTrainingArguments, without=["output_dir", HUB_TOKEN, *ARGUMENTS_WITHOUT_EFFECT, SMOOTHING]
+    )
+WITHOUT_EFFECT = ARGUMENTS_WITHOUT_EFFECT | {
+    SMOOTHING: "set model.label_smoothing",
+    HUB_TOKEN: "recipes are kept and published: log in with `hf auth login`, or set the variable HF_TOKEN",
+}
 ONE_WIDTH = {
     f"{stack}_{width}": f"both stacks have one width, as in the stock classes: set model.d_model and {stack}_ffn_dim"
     for stack in ("encoder", "decoder")

@@ -11,10 +11,37 @@ import yaml
 from ..system.messages import MAPPING, shown
 
 MERGE = "tag:yaml.org,2002:merge"
+MOST_VALUES = 100_000
+"""Values of a file, with those that its aliases repeat: nine aliases in each of ten lists are ten billion."""
 
 
 class YamlLoader(yaml.SafeLoader):
-    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects, and no field stands twice."""
+    """YAML in which 1e-3 is a number, as everybody but YAML 1.1 expects, and no field stands twice.
+
+    Aliases are refused where they repeat what they stand in, or more than anyone writes.
+    """
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """Count the values before they are made."""
+        self._values(node, {})
+        return super().construct_document(node)
+
+    def _values(self, node: yaml.Node, counted: dict[yaml.Node, int]) -> int:
+        """Number of values in a node; those being counted have 0 in `counted`."""
+        if node not in counted:
+            counted[node] = 0
+            below = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+            counted[node] = 1 + sum(self._values(part, counted) for part in parts)
+            if counted[node] > MOST_VALUES:
+                raise self._refused(f"has more than {MOST_VALUES:,} values", node)
+        elif not counted[node]:
+            raise self._refused("an alias repeats what it stands in", node)
+        return counted[node]
+
+    @staticmethod
+    def _refused(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+        return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a second value of a field, which would silently replace the first."""
@@ -23,7 +50,7 @@ class YamlLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
                 continue
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands twice", key.start_mark)
+                raise self._refused(f"{key.value} stands twice", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -50,9 +77,8 @@ def load_yaml(path: str | Path, called: str | None = None) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(
-            f"{called}: {line}is not valid YAML: {getattr(error, 'problem', None) or getattr(error, 'reason', error)}"
-        ) from error
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise ValueError(f"{called}: {line}is not valid YAML: {problem}") from error
     except ValueError as error:  # of a date that is none
         raise ValueError(f"{called}: {error}; put quotes around text") from error
     _check_mapping(values, called)

@@ -83,6 +83,7 @@ WRONG = [
     ("training.optim_args", "x", "optimizer"),
     ("tokenizer.target_vocab_size", 300, "joint: false"),
     ("model.vocab_size", 300, "tokenizer.vocab_size"),
+    ("training.hub_token", "hf_secret", "HF_TOKEN"),
     # types
     ("data", "corpus.tsv", "a mapping"),
     ("data.train", [3], "data.train[0]"),

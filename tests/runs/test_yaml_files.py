@@ -49,6 +49,13 @@ def test_a_field_is_set_in_a_section_that_is_made():
         ("a: 2024-13-45\n", "month"),
         ("a: \xff\n", "UTF-8 at byte 4"),
         ("", "null"),
+        ("a: &a [*a]\n", "line 1, .* alias"),
+        ("a: &a\n  <<: *a\n", "line 1, .* alias"),
+        (
+            "l0: &l0 [x]\n" + "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]\n" for i in range(1, 10)),
+            "values",
+        ),
+        (f"a: {'[' * 5000}", "recursion"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_line(tmp_path, text, named):
