@@ -3,8 +3,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -133,24 +131,6 @@ def test_pipes_are_read_once(model, files, tmp_path, command):
         threading.Thread(target=pipe.write_bytes, args=(text,), daemon=True).start()
     piped = invoke(name, model, *options, "--source", tmp_path / "source.pipe", "--target", tmp_path / "target.pipe")
     assert piped.stdout == straight.stdout
-
-
-@pytest.mark.slow
-def test_stdin_can_be_a_side(model, files, tmp_path):
-    command = [sys.executable, "-m", "admin_nmt", "score", str(model), "--source", "/dev/stdin", "--target"]
-    options = {"input": (tmp_path / "source").read_text(), "capture_output": True, "text": True}
-    piped = subprocess.run([*command, str(tmp_path / "target")], **options)
-    assert piped.stdout == invoke("score", model, *files).stdout
-    both = subprocess.run([*command, "/dev/stdin"], **options)
-    assert both.returncode == 1 and "error: /dev/stdin: " in both.stderr
-
-
-def test_what_is_printed_is_valid_json(model, files, monkeypatch):
-    scores = {"bleu": math.nan, "nll": math.inf, "sentences": 7}
-    monkeypatch.setattr("admin_nmt.trainer.evaluation.evaluate_translator", lambda *_, **__: ([], scores))
-    printed = invoke("evaluate", model, *files, "--language", "de").stdout
-    found = json.loads(printed, parse_constant=pytest.fail)
-    assert found == {"bleu": None, "nll": None, "sentences": 7, "precision": "float32"}
 
 
 def test_a_perplexity_beyond_all_numbers_is_one(model, files, tmp_path, monkeypatch):

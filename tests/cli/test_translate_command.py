@@ -28,6 +28,7 @@ NEVER_NEEDED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # a process
 def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
     """Imports are most of the time from launch to translation."""
     (tmp_path / "in").write_text("A line.\n")
@@ -71,7 +72,8 @@ def test_paragraphs(model, tmp_path):
     assert invoke(*command, stdin=paragraphs).stdout == (tmp_path / "out").read_text()
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/decoding/test_streaming.py has the parts, in one process
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_line_is_answered_while_others_are_not_there_yet(model, processes):
     """One line, its answer, then many at once, the last of them without its line feed."""
     source = [*random_texts(20), "", *random_texts(10, 1)]
