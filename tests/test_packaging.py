@@ -69,6 +69,7 @@ def sdist(tmp_path_factory) -> Path:
     return unpacked
 
 
+@pytest.mark.slow  # builds it
 def test_the_source_distribution_is_the_checkout(sdist):
     def files(folder: Path) -> set[str]:
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}

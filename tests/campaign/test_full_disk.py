@@ -1,10 +1,9 @@
 """A disk that fills up at any moment: nothing written is lost, one line says so, and with room the command ends."""
 
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +30,7 @@ def disk(folder: Path) -> Iterator[Path]:
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "tmpfs", str(path)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a file system is not permitted; the test of files that may not grow stands in")
+        pytest.skip("mounting a file system is not permitted")
     yield path
     subprocess.run(["umount", "--lazy", str(path)], check=True)
 
@@ -74,19 +73,3 @@ def test_a_full_disk(name, number, straight, disk, inputs, finished, draw: Rando
         assert_done(ended)
         assert not saved or b"continuing from run/checkpoint-" in ended.out
     assert_same(expected, work)
-
-
-def limit_files(size: int) -> None:
-    """Let no file of this process grow beyond so many bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-@pytest.mark.parametrize(("name", "number"), [(name, number) for name in COMMANDS for number in trials(3)])
-def test_files_that_may_not_grow(name, number, straight, inputs, finished, folder, draw: Random):
-    """What stands in for a full disk where none can be mounted: every file is limited."""
-    work = begin(name, inputs, finished, folder / "work")
-    ended = run(*COMMANDS[name].split(), folder=work, setup=partial(limit_files, draw.choice([20_000, 30_000, 60_000])))
-    if ended.code:
-        assert_told(ended)
-        assert_done(run(*COMMANDS[name].split(), folder=work))
-    assert_same(straight(name)[0], work)

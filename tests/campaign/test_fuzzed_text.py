@@ -1,6 +1,5 @@
 """Text of any kind: as many lines out as in, none lost, none shifted; what is no text is refused by its line."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -108,18 +107,6 @@ def test_score(number, lines, work):
 
 
 @pytest.mark.parametrize("number", FILES)
-def test_evaluate(number, lines, work):
-    write(work / "references", lines[::-1])
-    files = ["--source", "lines", "--target", "references", "--language", "de", "--output", "translations"]
-    ended = run("evaluate", "run/standard", *files, "--num-beams", "1", folder=work)
-    assert_done(ended)
-    json.loads(ended.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    translations = read((work / "translations").read_bytes())
-    assert len(translations) == LINES
-    assert {translation for line, translation in zip(lines, translations, strict=True) if not line.strip()} == {""}
-
-
-@pytest.mark.parametrize("number", FILES)
 def test_prepare(number, lines, work):
     """All pairs are read; the cache has them as they are."""
     write(work / "train.en", lines)
@@ -149,12 +136,3 @@ def test_bytes_that_are_no_text_are_refused_by_their_line(number, name, work, dr
     lines[line] += draw.choice(NO_TEXT) + draw.choice([b"", b" x"])
     (work / "lines").write_bytes(b"\n".join(lines) + b"\n")
     assert_told(run(*READERS[name].split(), folder=work), f"lines: line {line + 1} ")
-
-
-@pytest.mark.parametrize("number", trials(8))
-def test_half_a_surrogate_pair_in_json_is_refused_by_its_line(number, work, draw: Random):
-    pairs = [json.dumps({"source": text, "target": text}) for text in random_texts(20)]
-    line = draw.randrange(len(pairs))
-    pairs[line] = json.dumps({"source": "a" + chr(draw.randrange(0xD800, 0xE000)), "target": "b"})
-    (work / "pairs.jsonl").write_text("\n".join(pairs) + "\n")
-    assert_told(run("score", "run/standard", "--source", "pairs.jsonl", folder=work), f"pairs.jsonl: line {line + 1} ")

@@ -11,7 +11,6 @@ from random import Random
 import pytest
 from campaign import assert_done, assert_told, run, trials
 from hub_server import TOKEN, HubServer, client_settings
-from test_damage import bit_flipped, damage
 
 pytestmark = pytest.mark.campaign
 
@@ -125,17 +124,3 @@ def test_download(number, work, published, translated, draw: Random):
     again = run(*TRANSLATE, folder=work, setup=setup)
     assert_done(again)
     assert again.out == translated
-
-
-@pytest.mark.parametrize("number", trials(24))
-def test_a_damaged_download(number, work, published, translated, draw: Random):
-    """The local copy is damaged afterwards: it is fetched again, or one line names the file."""
-    setup = partial(use_hub, published.url, str(work / "hub"))
-    assert_done(run(*TRANSLATE, folder=work, setup=setup))
-    (snapshot,) = (work / "hub").glob("*/snapshots/*")
-    path, kind = damage(snapshot, number, draw)
-    ended = run(*TRANSLATE, folder=work, setup=setup)
-    if ended.code:
-        assert_told(ended, path.name, str(snapshot))
-    else:
-        assert ended.out == translated or kind == bit_flipped.__name__  # see test_a_model_folder
