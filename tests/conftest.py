@@ -16,7 +16,7 @@ from toy import SHIFT, randomised, small_config, toy_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # busy machines are slow, not wrong
 hypothesis.settings.load_profile("untimed")

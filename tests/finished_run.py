@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.run_folder import ModelFacts
 from admin_nmt.runs.publishing import write_card
 from admin_nmt.weights.exporting import export_standard

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import admin_nmt
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import load_tokenizers
 from admin_nmt.hub.model_folder import check_folder, load_admin_model, load_model, read_config
 from admin_nmt.hub.model_info import count_parameters, model_info
 from admin_nmt.hub.run_folder import load_results

@@ -70,7 +70,7 @@ check("the import")
 from toy import randomised, random_ids, random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.weights.exporting import export_standard
 
 tokenizer, folder = toy_tokenizer(), Path(sys.argv[1])

@@ -19,8 +19,9 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.cli.app import app
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
-from admin_nmt.data.tokenizing import pair_lengths
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
+from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.weights.exporting import export_standard
 
 WORDS = [letters + ending for letters in ("ba", "do", "ki", "mu", "re") for ending in ("", "l", "n", "tu", "ro")]

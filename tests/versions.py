@@ -137,7 +137,7 @@ def write(folder: Path) -> None:
     from toy import random_texts, small_config, toy_tokenizer
 
     from admin_nmt import AdminForConditionalGeneration, export_standard
-    from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+    from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 
     tokenizer = toy_tokenizer()
     batch = tokenizer(random_texts(24, seed=7), return_tensors="pt", padding=True)

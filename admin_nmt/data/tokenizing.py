@@ -1,24 +1,21 @@
 """Tokenised pairs: ids and their lengths as columns of a memory-mapped Arrow cache, of which batches are made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
-from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from .arrow_cache import BATCH, map_shards
-from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 from .parallel_text import PAIR
-from .tokenization.pieces import tokenizer_digest
+from .tokenization.tokenizer_folder import tokenizer_digest
 
 DIGESTED = 1_000_000  # pairs, some hundred megabytes of ids
 WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
@@ -149,25 +146,6 @@ def digest_of(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:
-    """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
-
-    Args:
-        dataset: what `tokenize` gives.
-        start: the first pair that is asked for.
-        stop: the first one behind them; None for all to the end.
-
-    Raises:
-        ValueError: a column is missing.
-    """
-    for column in ("source_length", "target_length"):
-        if column not in dataset.column_names:
-            raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
-    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
-    return table["source_length"].to_numpy(), table["target_length"].to_numpy()
-
-
 def share_of(dataset: Dataset, column: str, token: int | None) -> float:
     """The share of a token among all of a column of ids; 0 for None, and of an empty column."""
     count = found = 0
@@ -176,86 +154,3 @@ def share_of(dataset: Dataset, column: str, token: int | None) -> float:
             ids = chunk.flatten().to_numpy()
             count, found = count + len(ids), found + int((ids == token).sum())
     return found / max(1, count)
-
-
-def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
-    """Indices of pairs drawn without replacement that have at most `max_tokens` target tokens in all, at least one."""
-    # Every pair has a token or more, so these are enough, and a corpus of millions need not be shuffled.
-    drawn = np.random.default_rng(seed).choice(len(dataset), min(max_tokens, len(dataset)), replace=False)
-    tokens = pair_lengths(dataset.select(drawn))[1].cumsum()
-    return drawn[: max(1, int(tokens.searchsorted(max_tokens, side="right")))].tolist()
-
-
-def similar_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
-    """Indices of pairs of similar length: a batch of [`batch_sampler`], or of the longest pair if no other fits."""
-    budget = max(max_tokens, longest_sentence(dataset))
-    return [*next(iter(batch_sampler(dataset, budget, seed=seed)))]
-
-
-def profiling_pairs(dataset: Dataset, max_tokens: int, seed: int, mode: str) -> list[int]:
-    """Indices of the pairs on which ω is measured: [`random_pairs`], in mode `reference` [`similar_pairs`]."""
-    return (similar_pairs if mode == "reference" else random_pairs)(dataset, max_tokens, seed)
-
-
-def batch_sampler(dataset: Dataset, max_tokens: int, *, seed: int) -> TokenBatchSampler | WindowedBatchSampler:
-    """The batches of a tokenised dataset: planned at once, or in windows where it has more than [`WHOLE`] pairs.
-
-    Raises:
-        ValueError: a pair is empty or alone exceeds the budget.
-    """
-    if len(dataset) <= WHOLE:
-        return TokenBatchSampler(*pair_lengths(dataset), max_tokens, seed=seed)
-    return WindowedBatchSampler(len(dataset), partial(pair_lengths, dataset), max_tokens, seed=seed)
-
-
-def survey(dataset: Dataset, max_tokens: int, *, seed: int) -> Survey:
-    """Survey of an epoch of [`batch_sampler`]."""
-    plan = batch_sampler(dataset, max_tokens, seed=seed)
-    return plan.survey if isinstance(plan, WindowedBatchSampler) else Survey.of(*pair_lengths(dataset), plan.batches)
-
-
-def longest_sentence(dataset: Dataset) -> int:
-    """Tokens of the longest source or target of a tokenised dataset, whose lengths are read in parts."""
-    parts = (pair_lengths(dataset, start, start + WINDOW) for start in range(0, len(dataset), WINDOW))
-    return max(int(side.max()) for sides in parts for side in sides)
-
-
-def refuse_streams(**datasets: Any) -> None:
-    """Refuse datasets without an order and a length.
-
-    Raises:
-        ValueError: naming the first.
-    """
-    for name, dataset in _each(datasets):
-        if isinstance(dataset, TorchIterableDataset | IterableDataset):
-            raise ValueError(
-                f"{name} is a stream: token batches are planned from the lengths of all pairs, and a run that "
-                "goes on looks its place up; load it without streaming=True, or write it to the disk with "
-                "Dataset.from_generator: it is read from there, not into memory"
-            )
-
-
-def refuse_long(positions: int | None, **datasets: Any) -> None:
-    """Refuse datasets with a sentence that a model cannot read: training would end where it comes to it.
-
-    Args:
-        positions: most tokens of a sentence; None for a model without a limit.
-        datasets: tokenised ones.
-
-    Raises:
-        ValueError: naming the first.
-    """
-    for name, dataset in _each(datasets):
-        if positions is not None and (longest := longest_sentence(dataset)) > positions:
-            raise ValueError(
-                f"{name}: a sentence has {longest} tokens, more than the model's max_position_embeddings {positions}; "
-                f"leave such pairs out: tokenize(..., max_length={positions})"
-            )
-
-
-def _each(datasets: dict[str, Any]) -> Iterator[tuple[str, Dataset]]:
-    """Yield each dataset that is given and not known to be empty, also those of a dict, with its argument's name."""
-    for name, given in datasets.items():
-        for dataset in given.values() if isinstance(given, dict) else [given]:
-            if dataset is not None and (not hasattr(dataset, "__len__") or len(dataset)):
-                yield name, dataset

@@ -29,7 +29,7 @@ from transformers import PreTrainedConfig
 
 from ..data.batching import generation_batches
 from ..data.checksums import discard, folder_is_whole, write_checksums
-from ..data.tokenization.byte_bpe import load_tokenizers
+from ..data.tokenization.tokenizer_folder import load_tokenizers
 from ..hub.model_folder import (
     check_weights,
     fingerprint,

@@ -14,15 +14,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.tokenization.pieces import (
-    capitalised_too,
-    piece_texts,
-    spellings,
-    spelt_words,
-    tokenizer_digest,
-    word_numbers,
-    words_go_on,
-)
+from ..data.tokenization.pieces import capitalised_too, piece_texts, spellings, spelt_words, word_numbers, words_go_on
+from ..data.tokenization.tokenizer_folder import tokenizer_digest
 from ..hub.model_folder import check_tokenizers, load_model, local_folder, read_config
 from ..system.devices import checked_device
 from .ctranslate2_backend import CTranslate2Model

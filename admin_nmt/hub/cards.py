@@ -18,7 +18,7 @@ from huggingface_hub.utils import validate_repo_id
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from yaml import YAMLError
 
-from ..data.tokenization.byte_bpe import TARGET_FOLDER
+from ..data.tokenization.tokenizer_folder import TARGET_FOLDER
 from ..metrics.languages import language_name
 from ..model.configuration_admin import AdminConfig
 from ..system.files import write_text_whole

@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.activations import ACT2FN
 
-from ..data.tokenization.byte_bpe import TARGET_FOLDER, check_tokenizer, load_tokenizers
+from ..data.tokenization.tokenizer_folder import TARGET_FOLDER, check_tokenizer, load_tokenizers
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import ForeignCodeError, refusing_code

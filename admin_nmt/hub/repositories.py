@@ -9,7 +9,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
-from ..data.tokenization.byte_bpe import TARGET_FOLDER
+from ..data.tokenization.tokenizer_folder import TARGET_FOLDER
 
 TOKENIZER = (
     "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "dict.txt",

@@ -14,7 +14,7 @@ from transformers import TrainingArguments
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
-from ..data.tokenization.byte_bpe import load_tokenizers
+from ..data.tokenization.tokenizer_folder import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores, score_per_token
 from ..hub.cards import write_export_card

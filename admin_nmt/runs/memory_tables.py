@@ -16,8 +16,8 @@ from transformers import AutoConfig, PreTrainedTokenizerBase, PrinterCallback
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenization.byte_bpe import load_tokenizers
-from ..data.tokenizing import survey
+from ..data.tokenization.tokenizer_folder import load_tokenizers
+from ..data.tokenized_pairs import survey
 from ..system.errors import refusing_code
 from ..system.markdown import table_text
 from ..trainer.memory_prediction import (

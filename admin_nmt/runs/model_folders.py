@@ -11,8 +11,9 @@ import torch
 from datasets import Dataset
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers
-from ..data.tokenizing import profiling_pairs, tokenize
+from ..data.tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
+from ..data.tokenized_pairs import profiling_pairs
+from ..data.tokenizing import tokenize
 from ..decoding.usual_scores import UsualScores
 from ..hub.cards import write_export_card
 from ..hub.model_folder import check_tokenizers, load_admin_model, load_model, read_config

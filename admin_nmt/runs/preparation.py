@@ -25,7 +25,7 @@ from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.rewriting import count_words
 from ..data.tokenization.bpe_codes import BpeCodes
-from ..data.tokenization.byte_bpe import load_tokenizers, save_tokenizers, train_tokenizer, with_pad_at, with_tags
+from ..data.tokenization.byte_bpe import train_tokenizer, with_pad_at, with_tags
 from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
 from ..data.tokenization.subword_training import (
     NEEDS_SUBWORD_NMT,
@@ -35,6 +35,7 @@ from ..data.tokenization.subword_training import (
     learn_codes,
     write_dictionary,
 )
+from ..data.tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
 from ..data.tokenizing import share_of, tokenize
 from ..hub.model_folder import local_folder, model_of_run, read_config
 from ..model.configuration_admin import AdminConfig

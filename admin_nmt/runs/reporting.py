@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.batching import Survey
-from ..data.tokenizing import survey
+from ..data.tokenized_pairs import survey
 from ..system.processes import print_once
 from ..trainer.memory_prediction import fits, free_memory, predicted_peak
 from ..trainer.precision import precision

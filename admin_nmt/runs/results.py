@@ -9,7 +9,7 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
-from ..data.tokenizing import longest_sentence
+from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, RecipeFacts, Results, TrainingFacts
 from ..system.cpu_features import cpu_name
 from ..trainer.callbacks import PeakMemory, callback_of

@@ -15,9 +15,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.tokenization.byte_bpe import check_tokenizer, load_tokenizers
-from ..data.tokenization.pieces import tokenizer_digest
-from ..data.tokenizing import longest_sentence
+from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, tokenizer_digest
+from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import check_language

@@ -24,8 +24,8 @@ from transformers.modelcard import TrainingSummary
 from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
-from ..data.tokenization.byte_bpe import save_tokenizers
-from ..data.tokenizing import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
+from ..data.tokenization.tokenizer_folder import save_tokenizers
+from ..data.tokenized_pairs import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
 from ..hub.cards import CARD, training_card
 from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention

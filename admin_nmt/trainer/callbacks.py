@@ -21,7 +21,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
 from ..data.batching import TokenBatchSampler, WindowedBatchSampler
-from ..data.tokenization.byte_bpe import save_tokenizers
+from ..data.tokenization.tokenizer_folder import save_tokenizers
 from ..weights.folding import omega_by_sublayer
 from .arguments import AdminTrainingArguments
 from .checkpoints import set_aside_later, write_manifest

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from ..data.tokenizing import survey
+from ..data.tokenized_pairs import survey
 from ..decoding.search.forced_decoding import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration

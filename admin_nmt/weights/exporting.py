@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..data.tokenization.byte_bpe import check_tokenizer, save_tokenizers
+from ..data.tokenization.tokenizer_folder import check_tokenizer, save_tokenizers
 from ..model.configuration_admin import AdminConfig
 from ..model.loss import shift_right
 from ..model.modeling_admin import NEVER, AdminForConditionalGeneration

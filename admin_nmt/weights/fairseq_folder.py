@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from ..data.tokenization.byte_bpe import check_tokenizer, save_tokenizers
 from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
+from ..data.tokenization.tokenizer_folder import check_tokenizer, save_tokenizers
 from ..model.configuration_admin import AdminConfig
 from ..system.files import new_folder
 from .fairseq_file import read_checkpoint

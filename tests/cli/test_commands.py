@@ -23,7 +23,7 @@ from admin_nmt.cli.app import app
 from admin_nmt.cli.output import say
 from admin_nmt.cli.parsing import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.decoding.usual_scores import UsualScores

@@ -31,7 +31,7 @@ from admin_nmt.data.batching import (
     generation_batches,
     serpentine_order,
 )
-from admin_nmt.data.tokenizing import batch_sampler, longest_sentence, pair_lengths, survey
+from admin_nmt.data.tokenized_pairs import batch_sampler, longest_sentence, pair_lengths, survey
 
 lengths = st.integers(min_value=1, max_value=60)
 pairs = st.lists(st.tuples(lengths, lengths), min_size=1, max_size=200)

@@ -13,7 +13,7 @@ from toy import bit_flipped, random_texts, removed, truncated
 from transformers import AutoTokenizer, PreTrainedModel
 
 from admin_nmt import Translator
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.ctranslate2_backend import export_ctranslate2
 from admin_nmt.decoding.options import Sampling

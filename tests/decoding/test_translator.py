@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toy import random_texts, toy_tokenizer
 
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.search.beam_search import ScoredIds
 from admin_nmt.decoding.search.ensemble import Ensemble

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.cards import filter_rows, progress, run_card, write_export_card
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.runs import publishing

@@ -15,7 +15,7 @@ from huggingface_hub import HfApi, snapshot_download
 from toy import random_texts, text_pairs, toy_tokenizer
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.model_folder import local_folder
 from admin_nmt.hub.repositories import HubError, is_stale, push_folder
 from admin_nmt.model import cache_name

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data import tokenizing
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.runs import preparation
 from admin_nmt.runs.preparation import check_start, prepare
 from admin_nmt.runs.recipe import load_recipe

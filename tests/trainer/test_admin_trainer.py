@@ -24,8 +24,8 @@ from transformers import (
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
-from admin_nmt.data.tokenizing import random_pairs, similar_pairs
+from admin_nmt.data.tokenization.tokenizer_folder import load_tokenizers
+from admin_nmt.data.tokenized_pairs import random_pairs, similar_pairs
 from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.metrics.scores import corpus_scores
 from admin_nmt.trainer import admin_trainer, callbacks, evaluation

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from admin_nmt import AdminConfig, AdminTrainingArguments
 from admin_nmt.cli.app import app
 from admin_nmt.cli.bundled import find_file
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.runs.memory_tables import (
     CASES,
     Case,

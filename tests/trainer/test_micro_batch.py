@@ -8,7 +8,7 @@ import torch
 from toy import StopAfter, random_ids
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.data.tokenizing import survey
+from admin_nmt.data.tokenized_pairs import survey
 from admin_nmt.trainer import memory_prediction
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments

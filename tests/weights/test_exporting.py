@@ -11,7 +11,8 @@ from toy import invoke, random_texts, toy_tokenizer
 from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, with_pad_at
+from admin_nmt.data.tokenization.byte_bpe import with_pad_at
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.runs import finishing
 from admin_nmt.weights import exporting
 from admin_nmt.weights.exporting import ExportError, check_same_outputs, export_standard, standard_model

@@ -20,7 +20,7 @@ import yaml
 
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.data.tokenizing import pair_lengths
+from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.preparation_meter import Meter
 from admin_nmt.runs.recipe import load_recipe

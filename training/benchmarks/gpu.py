@@ -41,7 +41,7 @@ from transformers import TrainerCallback, set_seed
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.data.batching import TokenBatchSampler
-from admin_nmt.data.tokenizing import pair_lengths
+from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.experiments.grid_runner import last_line, run_all, wanted_runs
 from admin_nmt.experiments.grids import Grid, load_grid
 from admin_nmt.experiments.tables import flat, outcome, write_tables

@@ -30,7 +30,7 @@ from admin_nmt.data.batching import WINDOW, IntArray, Survey, TokenBatchSampler,
 from admin_nmt.data.checksums import add_checksum, is_whole
 from admin_nmt.data.cleaning import repeats
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.data.tokenizing import WHOLE
+from admin_nmt.data.tokenized_pairs import WHOLE
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.runs.preparation_meter import Meter, cpu_seconds, memory
 from admin_nmt.system.markdown import table_text

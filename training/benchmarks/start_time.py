@@ -20,7 +20,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
-from admin_nmt.data.tokenization.byte_bpe import save_tokenizers, train_tokenizer
+from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
+from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.system.markdown import table_text
 from admin_nmt.weights.exporting import standard_model
 from training.benchmarks.common import Results, Section, column, options, spread

@@ -31,7 +31,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
-from admin_nmt.data.tokenizing import pair_lengths
+from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast
 from admin_nmt.system.markdown import table_text

@@ -4,21 +4,14 @@ The tokenizers are stock `PreTrainedTokenizerFast` objects, which `AutoTokenizer
 package.
 """
 
-import copy
 import json
-import os
-import re
-import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from ...system.errors import refusing_code
 from ...system.terminal import progress_bar
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
@@ -156,93 +149,3 @@ def _with_special_tokens(trained: Tokenizer, tags: Sequence[str]) -> Tokenizer:
         single=f"$A {EOS}", pair=f"$A {EOS} $B {EOS}", special_tokens=[(EOS, vocabulary[EOS])]
     )
     return backend
-
-
-def save_tokenizers(
-    folder: str | Path,
-    source: PreTrainedTokenizerBase,
-    target: PreTrainedTokenizerBase | None = None,
-    *,
-    positions: int | None = None,
-) -> None:
-    """Saves a joint tokenizer in the folder, or the source's there and the target's in `target_tokenizer` below it.
-
-    Args:
-        positions: those of the model, to which the saved tokenizers cut with `truncation=True`; None for their own.
-    """
-    target_folder = Path(folder) / TARGET_FOLDER
-    _save(source, Path(folder), positions)
-    if target is None or target is source:
-        shutil.rmtree(target_folder, ignore_errors=True)  # of an earlier model, which load_tokenizers would take
-    else:
-        _save(target, target_folder, positions)
-
-
-def _save(tokenizer: PreTrainedTokenizerBase, folder: Path, positions: int | None) -> None:
-    """Save with a configuration that transformers 4 reads as well: 5 has a new name for the class, and a list here."""
-    try:
-        tokenizer.save_pretrained(folder)
-    except Exception as error:  # tokenizers has no class of its own for what the system reports
-        if (number := re.search(r"\(os error (\d+)\)", str(error))) is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) from error
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if config["tokenizer_class"] == "TokenizersBackend":
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    if not config.get("extra_special_tokens"):
-        config.pop("extra_special_tokens", None)
-    if positions is not None:
-        config["model_max_length"] = positions
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def load_tokenizers(folder: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    """Returns (source, target) as saved in a folder; a joint tokenizer comes twice, as one object.
-
-    Raises:
-        ForeignCodeError: one needs code that comes with it.
-    """
-    source = _load(folder)
-    target_folder = Path(folder) / TARGET_FOLDER
-    if target_folder.is_dir():
-        return source, _load(target_folder)
-    return _reading_source(source) if getattr(source, "separate_vocabs", False) else source, source
-
-
-def _reading_source(marian: Any) -> Any:
-    """A copy of a stock Marian tokenizer of two vocabularies that spells ids of the source; as it is, the target's."""
-    source = copy.copy(marian)
-    source.decoder = {token: piece for piece, token in source.encoder.items()}
-    return source
-
-
-def _load(folder: str | Path) -> PreTrainedTokenizerBase:
-    with refusing_code(folder):
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-
-
-def check_tokenizer(tokenizer: Any, config: Any, target: bool = False) -> None:
-    """Checks that a tokenizer and a model's config agree on the size of the vocabulary and on `<pad>` and `</s>`.
-
-    Args:
-        config: a config with MarianConfig's fields.
-        target: compare with decoder_vocab_size, which one config may leave empty, instead of vocab_size.
-
-    Raises:
-        ValueError: names the first field that differs.
-    """
-    own_size = getattr(config, "decoder_vocab_size", None) is not None  # a stock Pegasus has no such field
-    size_field = "decoder_vocab_size" if target and own_size else "vocab_size"
-    own_pieces = getattr(tokenizer, "separate_vocabs", False) and target  # beside those of the source, which len counts
-    expected = {
-        size_field: len(tokenizer.target_encoder if own_pieces else tokenizer),
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    for field, value in expected.items():
-        if getattr(config, field) != value:
-            raise ValueError(
-                f"The model's {field} is {getattr(config, field)}, but its {'target' if target else 'source'} tokenizer"
-                f" has {value}: build the config from this tokenizer, or load the one the model was trained with."
-            )

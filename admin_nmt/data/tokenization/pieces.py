@@ -1,12 +1,7 @@
 """Spelling of the pieces of a vocabulary: a space tells where a word begins or, in fairseq's, where it ends."""
 
-import json
 import unicodedata
 from collections.abc import Sequence
-from hashlib import sha256
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -55,25 +50,6 @@ def capitalised_too(text: str) -> list[str]:
     """A text as it is and as it begins a sentence."""
     words = " ".join(text.split())
     return sorted({words, words[:1].upper() + words[1:]})
-
-
-def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of all that the ids of a text depend on: tokenizers with equal digests give every text the same ids.
-
-    That is tokenizer.json without padding and truncation, which earlier calls of the tokenizer leave behind, or, where
-    there is none, as with the Hub's Marians, the files of the vocabulary.
-    """
-    state: dict[str, Any]
-    if isinstance(tokenizer, FairseqTokenizer):
-        state = tokenizer.state()
-    elif isinstance(tokenizer, PreTrainedTokenizerFast):
-        state = json.loads(tokenizer.backend_tokenizer.to_str()) | {"padding": None, "truncation": None}
-    else:
-        with TemporaryDirectory() as folder:
-            tokenizer.save_vocabulary(folder)
-            state = {file.name: sha256(file.read_bytes()).hexdigest() for file in Path(folder).iterdir()}
-        state["added"] = tokenizer.get_added_vocab()
-    return sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def words_go_on(tokenizer: PreTrainedTokenizerBase) -> list[bool]:

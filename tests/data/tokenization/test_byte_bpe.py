@@ -6,15 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import AutoTokenizer, MarianConfig, PreTrainedTokenizerFast
 
-from admin_nmt.data.tokenization.byte_bpe import (
-    SMALLEST_VOCABULARY,
-    check_tokenizer,
-    load_tokenizers,
-    save_tokenizers,
-    train_tokenizer,
-    with_pad_at,
-    with_tags,
-)
+from admin_nmt.data.tokenization.byte_bpe import SMALLEST_VOCABULARY, train_tokenizer, with_pad_at, with_tags
+from admin_nmt.data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, save_tokenizers
 
 LINES = [f"The {size} dog has {n} bones. Der Hund hat {n} Knochen." for size in ("small", "big") for n in range(100)]
 AWKWARD = [

@@ -3,14 +3,8 @@
 from toy import toy_tokenizer
 
 from admin_nmt.data.tokenization.fairseq_tokenizer import FairseqTokenizer
-from admin_nmt.data.tokenization.pieces import (
-    capitalised_too,
-    piece_texts,
-    spelt_words,
-    tokenizer_digest,
-    word_numbers,
-    words_go_on,
-)
+from admin_nmt.data.tokenization.pieces import capitalised_too, piece_texts, spelt_words, word_numbers, words_go_on
+from admin_nmt.data.tokenization.tokenizer_folder import tokenizer_digest
 
 
 def test_texts_of_byte_level_pieces_are_the_text():

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from toy import write_recipe
 
-from admin_nmt.data.tokenization.byte_bpe import load_tokenizers
 from admin_nmt.data.tokenization.moses import Moses
 from admin_nmt.data.tokenization.subword_training import dictionary, filled
+from admin_nmt.data.tokenization.tokenizer_folder import load_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.translator import Translator
 from admin_nmt.runs import preparation
