@@ -5,7 +5,7 @@ No step holds a corpus in memory, and each is cached under a key of its inputs.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,13 @@ import numpy as np
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from .cleaning import CleaningOptions, clean, format_counts
-from .parallel_text import is_pipe, load_parallel, own_files
+from .parallel_text import is_pipe, load_parallel, local_files
 from .rewriting import looks_segmented, rewrite
 from .tokenization.bpe_codes import BpeCodes
 from .tokenization.byte_bpe import PAD, UNK
 
 SPLITS = ("train", "valid", "test")
-CORPUS_FIELDS = ("source", "target", "columns", "name", "split")
-TREATMENT_FIELDS = ("upsample", "tag", "detokenize")
-TEST_FIELDS = ("more_references",)
-TAG = re.compile(r"<[^\W_]+>")
+TAG = re.compile(r"<[^\W_]+>")  # no piece of a vocabulary mixes letters and brackets
 
 
 @dataclass(frozen=True)
@@ -45,12 +42,13 @@ class Treatment:
     detokenize: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.upsample) is not int or self.upsample < 1:  # a bool would pass as a number
-            raise ValueError(f"{self.where}.upsample is {self.upsample!r}; give how often an epoch takes it: 1, 2, ...")
-        if self.tag is not None:
-            check_tag(self.tag, f"{self.where}.tag")
-        if not isinstance(self.detokenize, bool):
-            raise ValueError(f"{self.where}.detokenize is {self.detokenize!r}; give true or false")
+        if self.tag is not None and (not TAG.fullmatch(self.tag) or self.tag in (UNK, PAD)):
+            raise ValueError(
+                f"{self.where}.tag is {self.tag!r}; give letters or digits in angle brackets, such as <bt>, not {UNK}"
+            )
+
+
+TREATMENT = tuple(field.name for field in fields(Treatment))[1:]  # those that a recipe sets
 
 
 @dataclass(frozen=True)
@@ -59,16 +57,6 @@ class Corpus:
 
     treatment: Treatment
     pairs: Dataset
-
-
-def check_tag(tag: Any, where: str = "tag") -> None:
-    """Refuse a tag that is not letters and digits in angle brackets, which no piece of a vocabulary mixes.
-
-    Raises:
-        ValueError: naming `where` the tag comes from.
-    """
-    if not isinstance(tag, str) or not TAG.fullmatch(tag) or tag in (UNK, PAD):
-        raise ValueError(f"{where} is {tag!r}; give letters or digits in angle brackets, such as <bt>, not {UNK}")
 
 
 def read_corpora(
@@ -97,14 +85,14 @@ def read_corpora(
     # A faulty field is refused before hours of reading.
     given = {split: _corpora(spec, split) for split in SPLITS}
     treatments = [
-        Treatment(where, **{name: fields[name] for name in TREATMENT_FIELDS if name in fields})
-        for where, fields in given["train"]
+        Treatment(where, **{name: corpus[name] for name in TREATMENT if name in corpus})
+        for where, corpus in given["train"]
     ]
-    others = {*TREATMENT_FIELDS, *TEST_FIELDS}
+    others = {*TREATMENT, "more_references"}
     pairs = {
         split: [
-            load_parallel(**{name: value for name, value in fields.items() if name not in others}, **options)
-            for _, fields in named
+            load_parallel(**{name: value for name, value in corpus.items() if name not in others}, **options)
+            for _, corpus in named
         ]
         for split, named in given.items()
     }
@@ -147,7 +135,7 @@ def _corpora(spec: Mapping[str, Any], split: str) -> list[tuple[str, Mapping[str
     for where, corpus in named:
         if split == "test" and isinstance(corpus["source"], list):
             raise ValueError(f"{where}.source is a list; give one file, as scores and model cards name one test set")
-        for file in [*own_files(corpus["source"], corpus.get("target")), *(corpus.get("more_references") or [])]:
+        for file in [*local_files(corpus["source"], corpus.get("target")), *(corpus.get("more_references") or [])]:
             _check_file(where, file)
     return named
 

@@ -100,7 +100,7 @@ def _files(given: Files) -> list[str | Path]:
     return list(given)
 
 
-def own_files(source: Files, target: Files | None) -> list[str | Path]:
+def local_files(source: Files, target: Files | None) -> list[str | Path]:
     """Files among the arguments of `load_parallel`, also such as do not exist."""
     sources = _files(source)
     if target is not None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .arrow_cache import BATCH, map_shards
 from .parallel_text import PAIR
@@ -114,9 +114,9 @@ def encode_pairs(
         keep_text: put the text behind the ids.
     """
     sources, targets = (batch.column(side).to_pylist() for side in PAIR)
-    plain = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    ids = [[*prefix, *row] for row in tokenizers[0](sources, **plain)["input_ids"]]
-    labels = tokenizers[1](text_target=targets, **plain)["input_ids"]
+    ids, labels = _encode(tokenizers[0], text=sources), _encode(tokenizers[1], text_target=targets)
+    if prefix:
+        ids = [[*prefix, *row] for row in ids]
     columns = {
         "input_ids": ids,
         "labels": labels,
@@ -130,6 +130,20 @@ def encode_pairs(
         return encoded
     longest = pc.max_element_wise(encoded["source_length"], encoded["target_length"])
     return encoded.filter(pc.less_equal(longest, max_length))
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, **texts: list[str]) -> list[list[int]]:
+    """Ids of texts, given as `text` or `text_target`, without padding or truncation."""
+    if type(tokenizer) is PreTrainedTokenizerFast:  # transformers asks for the place of each piece in its text, as well
+        backend = tokenizer.backend_tokenizer
+        backend.no_padding()
+        backend.no_truncation()
+        backend.encode_special_tokens = tokenizer.split_special_tokens
+        return [encoding.ids for encoding in backend.encode_batch_fast(*texts.values())]
+    ids: list[list[int]] = tokenizer(**texts, return_attention_mask=False, return_token_type_ids=False, verbose=False)[
+        "input_ids"
+    ]
+    return ids
 
 
 def digest_of(dataset: Dataset) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import CORPUS_FIELDS, TEST_FIELDS, TREATMENT_FIELDS, Treatment
+from ..data.corpora import TREATMENT, Treatment
 from ..data.parallel_text import load_parallel
 from ..model.configuration_admin import AdminConfig
 from ..system.markdown import table_lines
@@ -22,6 +22,7 @@ from ..trainer.arguments import AdminTrainingArguments
 from .recipe import (
     CardSection,
     CleaningSection,
+    CorpusSection,
     DataSection,
     EvaluationSection,
     ModelSection,
@@ -124,9 +125,9 @@ def _sections() -> Iterator[tuple[str, str, list[Row]]]:
         "Corpora",
         CORPUS_NOTE,
         [
-            *_rows("data.train.", TrainingCorpusSection, CORPUS_FIELDS, meanings(load_parallel)),
-            *_rows("data.train.", TrainingCorpusSection, TREATMENT_FIELDS, meanings(Treatment)),
-            *_rows("data.test.", TestSection, TEST_FIELDS),
+            *_rows("data.train.", TrainingCorpusSection, CorpusSection.model_fields, meanings(load_parallel)),
+            *_rows("data.train.", TrainingCorpusSection, TREATMENT, meanings(Treatment)),
+            *_rows("data.test.", TestSection, ["more_references"]),
         ],
     )
     cleaning = meanings(CleaningOptions)

@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from torch.utils.data import DataLoader
 
-from admin_nmt.data import tokenizing
+from admin_nmt.data import tokenized_pairs
 from admin_nmt.data.batching import (
     Seq2SeqCollator,
     Survey,
@@ -259,7 +259,7 @@ def test_a_dataset_beyond_the_limit_is_planned_in_windows(monkeypatch):
     data = dataset_of(source, target)
     whole, batches = survey(data, 100, seed=1), batch_sampler(data, 100, seed=1).batches
     assert whole.shapes == set(map(tuple, batch_shapes(source, target, batches).tolist()))
-    monkeypatch.setattr(tokenizing, "WHOLE", 999)
+    monkeypatch.setattr(tokenized_pairs, "WHOLE", 999)
     sampler = batch_sampler(data, 100, seed=1)
     assert isinstance(sampler, WindowedBatchSampler)
     assert sampler.survey == survey(data, 100, seed=1)
@@ -271,7 +271,7 @@ def test_a_dataset_beyond_the_limit_is_planned_in_windows(monkeypatch):
 
 @pytest.mark.parametrize("window", [1, 7, 1000])
 def test_the_longest_sentence_is_found_in_any_part(monkeypatch, window):
-    monkeypatch.setattr(tokenizing, "WINDOW", window)
+    monkeypatch.setattr(tokenized_pairs, "WINDOW", window)
     source, target = random_lengths(50)
     target[41] = 99
     assert longest_sentence(dataset_of(source, target)) == 99
