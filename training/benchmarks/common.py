@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: options, processes of their own, results that are kept, a stopwatch for updates, text."""
+"""Shared by the benchmarks: options, text, systems in turns, results that are kept, timed updates, the machine."""
 
 import argparse
 import json
@@ -9,18 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer
 
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.phrasebook import phrasebook
@@ -41,11 +40,26 @@ TOY_PAIRS = (300, 20, 20)  # of training, validation and test
 def options(description: str | None) -> argparse.ArgumentParser:
     """The options that all benchmarks of a machine have; a module's docstring describes it."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of train.en.gz, train.de.gz, ...; default: the phrasebook")
     parser.add_argument("--output", type=Path, help="folder of the results; default: the machine's in model_cards")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     parser.add_argument("--toy", action="store_true", help="tiny models, to try the script; the numbers mean nothing")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each system, in turns")
     return parser
+
+
+def corpus(args: argparse.Namespace) -> str:
+    """The name of the text."""
+    return "the built-in phrasebook" if args.data is None or args.toy else args.data.resolve().name
+
+
+def lines(args: argparse.Namespace, side: str, *splits: str, count: int | None = None) -> list[str]:
+    """The first lines of one side of --data, of the first split of which there is a file; or of the phrasebook."""
+    if args.data is None or args.toy:
+        pairs = phrasebook(*(TOY_PAIRS if args.toy else ()))[splits[-1]]
+        return [pair[LANGUAGES.index(side)] for pair in pairs][:count]
+    paths = [args.data / f"{split}.{side}{ending}" for split in splits for ending in ("", ".gz")]
+    return list(islice(read_lines(next((path for path in paths if path.is_file()), paths[-1])), count))
 
 
 def alone(function: Callable, *arguments: Any) -> Any:
@@ -61,10 +75,25 @@ def quiet() -> None:
     os.close(nowhere)
 
 
+def one_round(systems: Sequence[str], number: int, function: Callable, *arguments: Any) -> dict[str, Any]:
+    """`function(system, *arguments)` for each system in a process of its own; every other round from the last."""
+    found = {system: alone(function, system, *arguments) for system in systems[:: -1 if number % 2 else 1]}
+    return {system: found[system] for system in systems}
+
+
 def synchronize() -> None:
     """Wait until a GPU has computed all that it was given; a CPU has by then."""
     if DEVICE.type == "cuda":
         torch.cuda.synchronize(DEVICE)
+
+
+def seconds(function: Callable, *arguments: Any, **options: Any) -> float:
+    """The time of one call, with all that it gave a GPU to do."""
+    synchronize()
+    start = time.perf_counter()
+    function(*arguments, **options)
+    synchronize()
+    return time.perf_counter() - start
 
 
 def versions() -> dict[str, str]:
@@ -101,7 +130,6 @@ def busy_seconds() -> float:
     return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
-@dataclass
 class Results:
     """What was measured of one part of a machine's benchmark: PART.json in its folder.
 
@@ -111,14 +139,11 @@ class Results:
             the cores that other processes used meanwhile.
     """
 
-    settings: dict[str, Any]
-    cases: dict[str, dict[str, Any]] = field(default_factory=dict)
-    path: Path = Path()
-
-    @classmethod
-    def read(cls, path: Path) -> "Results":
-        """The results in a file."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")), path=path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        self.settings: dict[str, Any] = found.get("settings", {})
+        self.cases: dict[str, dict[str, Any]] = found.get("cases", {})
 
     @classmethod
     def open(cls, args: argparse.Namespace, part: str, settings: dict[str, Any]) -> "Results":
@@ -131,12 +156,12 @@ class Results:
         folder = args.output or (Path("benchmark-toy") if args.toy else MACHINES / facts["slug"])
         folder.mkdir(parents=True, exist_ok=True)
         write_text_whole(folder / "machine.json", json_text(facts, indent=1) + "\n")
-        path, settings = folder / f"{part}.json", json.loads(json_text(settings))
-        if args.again or not path.is_file():
-            return cls(settings, path=path)
-        if (found := cls.read(path)).settings != settings:
-            raise ValueError(f"{path}: was measured with other settings; give --again or another --output")
-        return found
+        results, settings = cls(folder / f"{part}.json"), json.loads(json_text(settings))
+        if args.again or not results.cases:
+            results.settings, results.cases = settings, {}
+        if results.settings != settings:
+            raise ValueError(f"{results.path}: was measured with other settings; give --again or another --output")
+        return results
 
     def measure(self, name: str, function: Callable, *arguments: Any) -> None:
         """Keep what a function gives, at once, so that an interrupted call goes on; nothing if it is there."""
@@ -144,21 +169,21 @@ class Results:
             return
         date, start, busy, own = time.strftime("%F %T"), time.perf_counter(), busy_seconds(), cpu_seconds()
         value = function(*arguments)
-        seconds = time.perf_counter() - start
-        others = max(0.0, busy_seconds() - busy - (cpu_seconds() - own)) / seconds / (os.cpu_count() or 1)
-        facts = {"seconds": seconds, "others": others, "commit": commit(), "date": date, "torch": torch.__version__}
+        taken = time.perf_counter() - start
+        others = max(0.0, busy_seconds() - busy - (cpu_seconds() - own)) / taken / (os.cpu_count() or 1)
+        facts = {"seconds": taken, "others": others, "commit": commit(), "date": date, "torch": torch.__version__}
         self.cases[name] = {"value": value} | facts
         text = json_text({"settings": self.settings, "cases": self.cases}, indent=1)
         write_text_whole(self.path, text + "\n")
-        print(f"{self.path.stem}: {name}, {seconds:.0f} s, other work {others:.0%}", flush=True)
+        print(f"{self.path.stem}: {name}, {taken:.0f} s, other work {others:.0%}", flush=True)
 
     def measure_rounds(
         self, name: str, count: int, systems: Sequence[str], function: Callable, *arguments: Any
     ) -> None:
-        """Call `function(system, *arguments, round)` for all systems, every other round in the opposite order."""
+        """Call `function(system, *arguments, round)` for all systems in turns."""
         for number in range(count):
-            order = systems if number % 2 == 0 else systems[::-1]
-            self.measure(f"{name}, round {number + 1}", one_round, order, systems, function, *arguments, number)
+            name_of_round = f"{name}, round {number + 1}"
+            self.measure(name_of_round, one_round, systems, number, function, *arguments, number)
 
     def rounds(self) -> dict[str, list[Any]]:
         """The values of all rounds by what they are of: the name of a case up to its comma."""
@@ -168,24 +193,17 @@ class Results:
         return found
 
 
-def one_round(order: Sequence[str], systems: Sequence[str], function: Callable, *arguments: Any) -> dict[str, Any]:
-    """The values of all systems, each measured in a process of its own in the given order."""
-    found = {system: alone(function, system, *arguments) for system in order}
-    return {system: found[system] for system in systems}
-
-
-@dataclass
-class Section:
+class Section(NamedTuple):
     """A part on the page: its title, its tables in Markdown, and by name the ratios for the index of all machines."""
 
     title: str
     text: str
-    ratios: dict[str, str] = field(default_factory=dict)
+    ratios: dict[str, str]
 
 
 def column(rounds: Sequence[Mapping[str, Any]], system: str, key: str) -> list[float]:
-    """One number of a system in each round that has it."""
-    return [one[system][key] for one in rounds if system in one]
+    """One number of a system in each round."""
+    return [one[system][key] for one in rounds]
 
 
 def spread(values: Sequence[float], base: Sequence[float] | None = None) -> str:
@@ -195,84 +213,37 @@ def spread(values: Sequence[float], base: Sequence[float] | None = None) -> str:
     return f"{median(ratios):.2f}" + (f" ({low:.2f}–{high:.2f})" if len(ratios) > 1 else "")
 
 
-def corpus(args: argparse.Namespace) -> str:
-    """The name of the text."""
-    return "the built-in phrasebook" if args.data is None or args.toy else args.data.resolve().name
-
-
-def text_folder(args: argparse.Namespace, folder: Path) -> Path:
-    """The folder of train.en and the like, maybe as .gz: --data, or `folder` with the built-in phrasebook."""
-    if args.data is not None and not args.toy:
-        return args.data.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, pairs in phrasebook(*(TOY_PAIRS if args.toy else ())).items():
-        for number, side in enumerate(LANGUAGES):
-            write_text_whole(folder / f"{split}.{side}", "".join(f"{pair[number]}\n" for pair in pairs))
-    return folder.absolute()
-
-
-def lines(folder: Path, language: str, *splits: str, count: int | None = None) -> list[str]:
-    """The first lines of the first split of which there is a file."""
-    names = [f"{split}.{language}{ending}" for split in splits for ending in ("", ".gz")]
-    found = next((path for name in names if (path := folder / name).is_file()), folder / names[-1])
-    return list(islice(read_lines(found), count))
-
-
-class Stopwatch(TrainerCallback):
-    """Seconds from the first update behind the warm-up to the end of the last one, and what they trained on.
+class Timing(Trainer):
+    """A mix-in before a Trainer's class, `class Timed(Timing, AdminTrainer)`: times the updates behind a warm-up.
 
     Attributes:
-        first_seconds: of the warm-up.
+        first_seconds: until the first measured update.
         seconds: of the measured updates.
         shapes: (sentences, source positions, target positions) of each measured batch.
+        counts: target tokens of each measured batch that are not padding.
     """
 
-    def __init__(self, warm_up: int) -> None:
+    def time_training(self, warm_up: int) -> None:
+        """Train, and time what follows `warm_up` updates."""
         self.warm_up = warm_up
-        self.first_seconds, self.seconds = 0.0, 0.0
         self.shapes: list[tuple[int, int, int]] = []
-        self._start: float | None = None
-        self._updates = 0
-        self._tokens: list[Tensor] = []
-
-    def count(self, inputs: dict[str, Tensor]) -> None:
-        """Take note of a batch that is trained on."""
-        if self._updates >= self.warm_up:
-            labels = inputs["labels"]
-            self.shapes.append((*inputs["input_ids"].shape, labels.shape[1]))
-            self._tokens.append((labels >= 0).sum())
-
-    @property
-    def tokens(self) -> int:
-        """Target tokens of the measured updates that are not padding."""
-        return sum(int(count) for count in self._tokens)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._updates = state.global_step
-        if self._start is None or state.global_step == self.warm_up:
-            synchronize()
-            now = time.perf_counter()
-            self.first_seconds, self._start = now - (self._start or now), now
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == state.max_steps and self._start is not None:
-            synchronize()
-            self.seconds = time.perf_counter() - self._start
-
-
-class Timing(Trainer):
-    """A mix-in before a Trainer's class: `class Timed(Timing, AdminTrainer)`."""
-
-    stopwatch: Stopwatch
+        self.counts: list[Tensor] = []
+        begin = time.perf_counter()
+        self.train()
+        synchronize()
+        self.first_seconds, self.seconds = self._start - begin, time.perf_counter() - self._start
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         """Counted here, as loader processes prepare more batches than are trained on."""
-        self.stopwatch.count(inputs)
+        if self.state.global_step >= self.warm_up:
+            if not self.shapes:
+                synchronize()
+                self._start = time.perf_counter()
+            self.shapes.append((*inputs["input_ids"].shape, inputs["labels"].shape[1]))
+            self.counts.append((inputs["labels"] >= 0).sum())
         return super().training_step(model, inputs, *args, **kwargs)
 
-    def time_training(self, warm_up: int) -> Stopwatch:
-        """Train, and give the stopwatch."""
-        self.stopwatch = Stopwatch(warm_up)
-        self.add_callback(self.stopwatch)
-        self.train()
-        return self.stopwatch
+    @property
+    def target_tokens_per_second(self) -> float:
+        """Target tokens that are not padding."""
+        return sum(map(int, self.counts)) / self.seconds

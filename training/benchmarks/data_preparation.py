@@ -27,15 +27,15 @@ from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import build_trainer
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes
-from training.benchmarks.common import LANGUAGES, Results, Section, alone, corpus, lines, options, text_folder
+from training.benchmarks.common import LANGUAGES, Results, Section, alone, corpus, lines, options
 
 MAX_TOKENS, MAX_WORDS, CHUNK = 3584, 100, 10_000
 
 
-def write_corpus(text: Path, pairs: int, folder: Path) -> None:
+def write_corpus(args: Namespace, folder: Path) -> None:
     """Sentences of log-normal length, 26 words in the mean, whose sides differ in length by some 15 %."""
-    random = np.random.default_rng(0)
-    words = {side: np.array(" ".join(lines(text, side, "train")).split()) for side in LANGUAGES}
+    random, pairs = np.random.default_rng(0), args.pairs
+    words = {side: np.array(" ".join(lines(args, side, "train")).split()) for side in LANGUAGES}
     with (folder / "train.en").open("w") as english, (folder / "train.de").open("w") as german:
         for start in range(0, pairs, CHUNK):
             size = min(CHUNK, pairs - start)
@@ -85,11 +85,11 @@ def start_training(path: str) -> dict[str, float]:
     return times | {"planning": time.time() - planned, "batches": len(sampler), "pairs": len(data)}
 
 
-def measure(text: str, args: Namespace) -> dict[str, Any]:
+def measure(args: Namespace) -> dict[str, Any]:
     """Prepare a corpus with a cache of its own, then start a training on it in another process."""
     with TemporaryDirectory() as name:
         folder, meter = Path(name), Meter()
-        write_corpus(Path(text), args.pairs, folder)
+        write_corpus(args, folder)
         start_processes()
         prepare(load_recipe(write_recipe(folder, "prepare.yaml", args.vocab_size, 1)), args.num_proc, meter)
         text_size = sum((folder / f"train.{side}").stat().st_size for side in LANGUAGES)
@@ -121,13 +121,12 @@ def section(results: Results) -> Section:
     after = f"""{value["pairs"]:,} pairs are {value["text_gb"]:.2f} GB of text. A training on {start["pairs"]:,} pairs
 (the same ones {value["copies"]} times) ends its first update {start["first update"]:.1f} s after the launch; imports
 took {imports:.0%} of that, and planning {start["batches"]:,} batches {planning:.0%}."""
-    return Section("Data", f"{table_text(head, rows)}\n\n{after}")
+    return Section("Data", f"{table_text(head, rows)}\n\n{after}", {})
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure what is left, and print the table."""
     parser = options(__doc__)
-    parser.add_argument("--data", type=Path, help="folder of train.en.gz and train.de.gz; default: the phrasebook")
     for name, default in {"pairs": 1_000_000, "copies": 36, "vocab_size": 32768, "num_proc": available_cores()}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default: {default}")
     args = parser.parse_args(arguments)
@@ -135,9 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.set_defaults(pairs=200, copies=2, vocab_size=400, num_proc=1)
         args = parser.parse_args(arguments)
     results = Results.open(args, "data", {"corpus": corpus(args), "max_words": MAX_WORDS} | settings(args))
-    with TemporaryDirectory() as folder:
-        text = text_folder(args, Path(folder))
-        results.measure("preparation", alone, measure, str(text), args)
+    results.measure("preparation", alone, measure, args)
     print(section(results).text)
 
 

@@ -8,7 +8,6 @@ and translation has 20 tokens. All models in turns, so that a busy machine slows
 """
 
 import argparse
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +21,7 @@ from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.runs.pictures.curves import MARKERS, line_style, save
 from admin_nmt.runs.results import device_name
 from admin_nmt.system.files import json_text, write_text_whole
-from training.benchmarks.common import DEVICE, synchronize
+from training.benchmarks.common import DEVICE, seconds
 
 LENGTH = 20  # tokens of every source and every translation
 SETTINGS = {"depths": [2, 6, 12, 24, 36], "others": 6, "d_model": 256, "vocab_size": 8000, "sentences": 64}
@@ -37,14 +36,14 @@ def measure(settings: dict[str, Any], rounds: int) -> dict[str, Any]:
     torch.manual_seed(1)
     sources = torch.randint(2, settings["vocab_size"] - 1, (settings["sentences"], LENGTH))
     sources[:, -1] = 0  # </s>
-    seconds: dict[tuple[str, int, int], list[float]] = {shape: [] for shape in shapes}
+    found: dict[tuple[str, int, int], list[float]] = {shape: [] for shape in shapes}
     for _ in range(rounds):
-        for shape, times in seconds.items():
+        for shape, times in found.items():
             times.append(generation_seconds(settings, *shape[1:], sources.tolist()))
     rows = [
         {"varied": varied, "encoder_layers": encoder, "decoder_layers": decoder}
         | {"tokens_per_second": sources.numel() / median(times), "seconds": times}
-        for (varied, encoder, decoder), times in seconds.items()
+        for (varied, encoder, decoder), times in found.items()
     ]
     facts = {"device": device_name(DEVICE), "threads": torch.get_num_threads(), "torch": torch.__version__}
     return {"settings": settings | {"num_beams": NUM_BEAMS, "rounds": rounds}} | facts | {"rows": rows}
@@ -59,11 +58,7 @@ def generation_seconds(settings: dict[str, Any], encoder: int, decoder: int, sou
     model = AdminForConditionalGeneration(config).eval().to(DEVICE)
     options: dict[str, Any] = {"num_beams": NUM_BEAMS, "min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
     generate_ids(model, sources[:1], **options)
-    synchronize()
-    start = time.perf_counter()
-    generate_ids(model, sources, batch_tokens=BATCH_TOKENS, **options)
-    synchronize()
-    return time.perf_counter() - start
+    return seconds(generate_ids, model, sources, batch_tokens=BATCH_TOKENS, **options)
 
 
 def draw(facts: dict[str, Any], path: Path) -> None:

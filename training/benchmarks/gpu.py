@@ -24,7 +24,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product, takewhile
 from pathlib import Path
 from statistics import median
@@ -58,15 +59,17 @@ from admin_nmt.trainer.memory_prediction import BatchShape, predict_memory, wors
 from admin_nmt.trainer.process_memory import let_segments_grow, peak_memory
 from admin_nmt.weights.exporting import export_standard
 from training.benchmarks import step_cost
-from training.benchmarks.common import DEVICE, Timing, synchronize, versions
+from training.benchmarks.common import DEVICE, Timing, seconds, synchronize, versions
 from training.benchmarks.flops import peak_flops, update_flops
 from training.benchmarks.translation_speed import Case, build
 
 ROOT = Path(__file__).parents[2]
 GRID, WMT = ROOT / "training/grids/gpu-msdocs.yaml", ROOT / "training/recipes/wmt14-en-de-60-12.yaml"
-PATIENCE = 40.0  # seconds that a step gets to stop when it is asked to; a grid gives its runs 30
+PATIENCE = 40.0  # seconds that a step gets to stop when the call ends; a grid gives its runs 30
 Fields = dict[str, Any]
-# Every step in its order: what a card with little time should tell first. A name says what is measured: [`Step.of`].
+Words = Sequence[str]
+# Every step in its order: what a card with little time should tell first. A name has the kind of step, one of
+# [`KINDS`], and what its function reads: mostly depth, tokens of a micro-batch and words of [`FIELDS`].
 ORDER = """
 data tests
 updates-60-12-4k updates-60-12-16k updates-60-12-57k updates-6-6-4k updates-6-6-16k updates-6-6-57k
@@ -114,13 +117,7 @@ TOY = {  # any CPU does it in seconds
     "training.eval_steps": 3, "training.save_steps": 3, "training.eval_bleu_sentences": 20, "evaluation.num_beams": 2,
     "tokenizer.vocab_size": 400, "training.tf32": None,
 }  # fmt: skip
-PHRASEBOOK = {
-    "data.builtin": "phrasebook",
-    "data.train": None,
-    "data.valid": None,
-    "data.test": None,
-    "data.root": None,
-}
+PHRASEBOOK = {"data.builtin": "phrasebook"} | dict.fromkeys(("data.train", "data.valid", "data.test", "data.root"))
 QUIET = {
     "training.eval_strategy": "no", "training.save_strategy": "no", "training.logging_strategy": "no",
     "training.disable_tqdm": True,
@@ -146,6 +143,14 @@ class Setup:
         values = places | text | changed | (TOY if self.toy else {})
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]
 
+    def file(self, name: str) -> Path:
+        """The file of a step's result."""
+        return self.output / "steps" / f"{name}.json"
+
+    def results(self) -> dict[str, Any]:
+        """All results by the names of their steps."""
+        return {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(self.file("").parent.glob("*.json"))}
+
     def grid(self) -> Grid:
         """The grid on this data."""
         return load_grid(GRID, self.overrides({}))
@@ -162,162 +167,8 @@ class Setup:
         return prepare(self.recipe({}))
 
 
-@dataclass(frozen=True)
-class Step:
-    """Something that is measured at a time.
-
-    Args:
-        name: of its result.
-        function: takes a [`Setup`] and `fields`, and gives what JSON holds: a row of a table, or several.
-        fields: of the recipe, or words of the name.
-        seconds: that it takes, about; it does not start where less is left, except as the first of a call.
-        group: neighbours of one group share a process, which imports and loads once.
-    """
-
-    name: str
-    function: Callable[[Setup, Fields], Any]
-    fields: Fields
-    seconds: float
-    group: str
-
-    @classmethod
-    def of(cls, name: str) -> "Step":
-        """The step of a name: kind, then depth, tokens and words of [`FIELDS`], or whatever the function reads."""
-        kind, *words = name.split("-")
-        function, seconds = KINDS[kind]
-        if kind not in ("updates", "profile", "predict", "evaluation"):
-            return cls(name, function, {"words": words}, seconds, kind)
-        encoder, decoder, size, *options = words
-        fields: Fields = {"model.encoder_layers": int(encoder), "model.decoder_layers": int(decoder)}
-        fields["training.max_tokens"] = SIZES[size]
-        for option in options:
-            fields |= FIELDS[option]
-        slow = "compiled" in options or "parts" in options
-        own_process = name if "tf32" in options else ""  # as the setting outlives a trainer
-        return cls(
-            name, function, fields, 4 * seconds if slow else seconds, f"{kind} {encoder}-{decoder} {own_process}"
-        )
-
-
-def run_tests(setup: Setup, fields: Fields) -> Fields:
-    """The tests that need a GPU: how many passed, failed and were skipped, and which failed."""
-    marked = [
-        str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "pytest.mark.gpu" in path.read_text()
-    ]
-    options = ["-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short", "-q", "-rf"]
-    device = {} if DEVICE.type == "cuda" else {"ADMIN_NMT_TEST_DEVICE": "cpu"}
-    files = marked[:1] if setup.toy else marked
-    command = [sys.executable, "-m", "pytest", *options, *files]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | device, stdout=subprocess.PIPE, text=True, check=False)
-    print(done.stdout)
-    counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0)
-    found = re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)
-    counts |= {name: int(number) for number, name in found}
-    if not found:
-        raise RuntimeError(f"pytest ended with exit code {done.returncode} before any test; see the log")
-    return counts | {"failures": ", ".join(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE))}
-
-
 class TimedTrainer(Timing, AdminTrainer):
     """A trainer with a stopwatch."""
-
-
-def some_batches(pairs: Dataset, max_tokens: int, count: int) -> Dataset:
-    """The pairs of `count` batches of an epoch's plan, from the shortest to the longest sentences, evenly spaced."""
-    plan = TokenBatchSampler(*pair_lengths(pairs), max_tokens, seed=0).batches
-    chosen = np.unique(np.linspace(0, len(plan) - 1, count).astype(int))
-    return pairs.select(np.concatenate([plan[index] for index in chosen]))
-
-
-def shapes_of(pairs: Dataset, max_tokens: int) -> list[BatchShape]:
-    """Shapes of the batches planned for these pairs."""
-    source, target = pair_lengths(pairs)
-    batches = TokenBatchSampler(source, target, max_tokens, seed=0).batches
-    return [BatchShape(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in batches]
-
-
-def new_trainer(setup: Setup, fields: Fields, batches: int = 20) -> TimedTrainer:
-    """A trainer for two passes over some batches of the data, which writes nothing."""
-    args, prepared = training_arguments(setup.recipe(fields)), setup.prepared()
-    part = some_batches(
-        prepared.data["train"], args.max_tokens, 2 if setup.toy else batches * args.gradient_accumulation_steps
-    )
-    args.max_steps = 2 * math.ceil(len(shapes_of(part, args.max_tokens)) / args.gradient_accumulation_steps)
-    set_seed(args.seed)
-    model = build_model(setup.recipe(fields), prepared)
-    return TimedTrainer(model, args, train_dataset=part, processing_class=prepared.source_tokenizer)
-
-
-def measured(trainer: TimedTrainer, warm_up: int) -> Fields:
-    """Train; speed, utilisation and memory of the updates after the warm-up."""
-    reset_peak()
-    watch, config = trainer.time_training(warm_up), trainer.model.config
-    in_bfloat16 = trainer.args.bf16 or trainer.args.master_weights
-    flops, peak = (
-        update_flops(config, watch.shapes) / watch.seconds,
-        peak_flops(device_name(DEVICE)) if in_bfloat16 else None,
-    )
-    return {
-        "attention": config._attn_implementation,
-        "shapes": len(set(watch.shapes)),
-        "first pass, s": watch.first_seconds,
-        "ms an update": 1000 * watch.seconds / (trainer.args.max_steps - warm_up),
-        "target tokens/s": watch.tokens / watch.seconds,
-        "TFLOP/s": flops / 1e12,
-        "MFU": flops / peak if peak else None,
-        "allocated, GB": peak_memory(DEVICE) / 1e9,
-        "held, GB": torch.cuda.max_memory_reserved(DEVICE) / 1e9 if DEVICE.type == "cuda" else None,
-    }
-
-
-def reset_peak() -> None:
-    """Begin to count the peak of the GPU's memory."""
-    if DEVICE.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(DEVICE)
-
-
-def measure_updates(setup: Setup, fields: Fields) -> Fields:
-    """Time and memory of the second of two passes over the same batches; the first meets every shape."""
-    trainer = new_trainer(setup, fields)
-    return measured(trainer, trainer.args.max_steps // 2)
-
-
-def predict_updates(setup: Setup, fields: Fields) -> Fields:
-    """The memory that is predicted for the same batches; needs no GPU."""
-    recipe, prepared = setup.recipe(fields), setup.prepared()
-    args, attention = training_arguments(recipe), recipe.model.attn_implementation
-    config = AdminConfig(vocab_size=len(prepared.source_tokenizer), **recipe.model.configuration())
-    shapes = shapes_of(some_batches(prepared.data["train"], args.max_tokens, 20), args.max_tokens)
-    largest = {max(shapes, key=lambda s: s.sentences * max(s.source, s.target) ** power) for power in (1, 2)}
-    shape = worst_shape(config, args, sorted(largest, key=str), attention)
-    memory = predict_memory(config, args, shape, attention)
-    return {"largest batch": str(shape), "predicted, GB": max(memory.step, memory.update) / 1e9}
-
-
-def wmt(setup: Setup, fields: Fields) -> tuple[AdminConfig, AdminTrainingArguments, BatchShape]:
-    """WMT's 60-12 recipe, V and dropouts included, with micro-batches of one shape."""
-    sentences, length = map(int, fields["words"][0].split("x"))
-    recipe = load_recipe(WMT, setup.overrides(QUIET | {"evaluation.average_last": 1}))
-    args = training_arguments(recipe)
-    args.max_tokens, args.gradient_accumulation_steps, args.max_steps = sentences * length, 1, 3
-    return model_config(recipe), args, BatchShape(sentences, length, length)
-
-
-def measure_wmt(setup: Setup, fields: Fields) -> Fields:
-    """Two updates of WMT's 60-12 after a first one, on random ids."""
-    config, args, shape = wmt(setup, fields)
-    ids = np.random.default_rng(0).integers(3, config.vocab_size - 1, (2, 3 * shape.sentences, shape.source))
-    ids[:, :, -1] = 0  # </s>
-    pairs = {"input_ids": ids[0].tolist(), "labels": ids[1].tolist()}
-    pairs |= dict.fromkeys(("source_length", "target_length"), [shape.source] * ids.shape[1])
-    model = AdminForConditionalGeneration(config)
-    return measured(TimedTrainer(model, args, train_dataset=Dataset.from_dict(pairs)), warm_up=1)
-
-
-def predict_wmt(setup: Setup, fields: Fields) -> Fields:
-    """The memory that is predicted for it; needs no GPU."""
-    memory = predict_memory(*wmt(setup, fields))
-    return {"predicted, GB": max(memory.step, memory.update) / 1e9}
 
 
 class ProfileLast(TrainerCallback):
@@ -337,33 +188,156 @@ class ProfileLast(TrainerCallback):
             self.profiler.stop()
 
 
-def profile_update(setup: Setup, fields: Fields) -> list[Fields]:
+def fields_of(words: Words) -> Fields:
+    """Fields of the recipe by depth, tokens and words of [`FIELDS`]."""
+    encoder, decoder, size, *changes = words
+    fields: Fields = {"model.encoder_layers": int(encoder), "model.decoder_layers": int(decoder)}
+    fields["training.max_tokens"] = SIZES[size]
+    for change in changes:
+        fields |= FIELDS[change]
+    return fields
+
+
+def some_batches(pairs: Dataset, max_tokens: int, count: int) -> Dataset:
+    """The pairs of `count` batches of an epoch's plan, from the shortest to the longest sentences, evenly spaced."""
+    plan = TokenBatchSampler(*pair_lengths(pairs), max_tokens, seed=0).batches
+    chosen = np.unique(np.linspace(0, len(plan) - 1, count).astype(int))
+    return pairs.select(np.concatenate([plan[index] for index in chosen]))
+
+
+def shapes_of(pairs: Dataset, max_tokens: int) -> list[BatchShape]:
+    """Shapes of the batches planned for these pairs."""
+    source, target = pair_lengths(pairs)
+    batches = TokenBatchSampler(source, target, max_tokens, seed=0).batches
+    return [BatchShape(len(batch), int(source[batch].max()), int(target[batch].max())) for batch in batches]
+
+
+def new_trainer(setup: Setup, words: Words, batches: int) -> TimedTrainer:
+    """A trainer for two passes over some batches of the data, which writes nothing."""
+    recipe, prepared = setup.recipe(fields_of(words)), setup.prepared()
+    args = training_arguments(recipe)
+    count = 2 if setup.toy else batches * args.gradient_accumulation_steps
+    part = some_batches(prepared.data["train"], args.max_tokens, count)
+    args.max_steps = 2 * math.ceil(len(shapes_of(part, args.max_tokens)) / args.gradient_accumulation_steps)
+    set_seed(args.seed)
+    model = build_model(recipe, prepared)
+    return TimedTrainer(model, args, train_dataset=part, processing_class=prepared.source_tokenizer)
+
+
+def measured(trainer: TimedTrainer, warm_up: int) -> Fields:
+    """Train; speed, utilisation and memory of the updates after the warm-up."""
+    reset_peak()
+    trainer.time_training(warm_up)
+    config, args = trainer.model.config, trainer.args
+    flops = update_flops(config, trainer.shapes) / trainer.seconds
+    peak = peak_flops(device_name(DEVICE)) if args.bf16 or args.master_weights else None
+    return {
+        "attention": config._attn_implementation,
+        "shapes": len(set(trainer.shapes)),
+        "first pass, s": trainer.first_seconds,
+        "ms an update": 1000 * trainer.seconds / (args.max_steps - warm_up),
+        "target tokens/s": trainer.target_tokens_per_second,
+        "TFLOP/s": flops / 1e12,
+        "MFU": flops / peak if peak else None,
+        "allocated, GB": peak_memory(DEVICE) / 1e9,
+        "held, GB": torch.cuda.max_memory_reserved(DEVICE) / 1e9 if DEVICE.type == "cuda" else None,
+    }
+
+
+def reset_peak() -> None:
+    """Begin to count the peak of the GPU's memory."""
+    if DEVICE.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(DEVICE)
+
+
+def prepare_data(setup: Setup, words: Words) -> Fields:
+    """Tokenise the data into the cache, which needs no GPU."""
+    return {split: len(part) for split, part in setup.prepared().data.items()}
+
+
+def run_tests(setup: Setup, words: Words) -> Fields:
+    """The tests that need a GPU: how many passed, failed and were skipped, and which failed."""
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")]
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short"]
+    device = {} if DEVICE.type == "cuda" else {"ADMIN_NMT_TEST_DEVICE": "cpu"}
+    done = subprocess.run(
+        [*command, "-q", "-rf", *files[: 1 if setup.toy else None]],
+        cwd=ROOT, env=os.environ | device, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    print(done.stdout)
+    if not (found := re.findall(r"(\d+) (passed|failed|skipped|error)", done.stdout)):
+        raise RuntimeError(f"pytest ended with exit code {done.returncode} before any test; see the log")
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0) | {name: int(count) for count, name in found}
+    return counts | {"failures": ", ".join(failures)}
+
+
+def measure_updates(setup: Setup, words: Words) -> Fields:
+    """Time and memory of the second of two passes over the same batches; the first meets every shape."""
+    trainer = new_trainer(setup, words, batches=20)
+    return measured(trainer, trainer.args.max_steps // 2)
+
+
+def predict_updates(setup: Setup, words: Words) -> Fields:
+    """The memory that is predicted for the same batches; needs no GPU."""
+    recipe, prepared = setup.recipe(fields_of(words)), setup.prepared()
+    args, attention = training_arguments(recipe), recipe.model.attn_implementation
+    config = AdminConfig(vocab_size=len(prepared.source_tokenizer), **recipe.model.configuration())
+    shapes = shapes_of(some_batches(prepared.data["train"], args.max_tokens, 20), args.max_tokens)
+    largest = {max(shapes, key=lambda s: s.sentences * max(s.source, s.target) ** power) for power in (1, 2)}
+    shape = worst_shape(config, args, sorted(largest, key=str), attention)
+    memory = predict_memory(config, args, shape, attention)
+    return {"largest batch": str(shape), "predicted, GB": max(memory.step, memory.update) / 1e9}
+
+
+def wmt(setup: Setup, words: Words) -> tuple[AdminConfig, AdminTrainingArguments, BatchShape]:
+    """WMT's 60-12 recipe, V and dropouts included, with micro-batches of one shape."""
+    sentences, length = map(int, words[0].split("x"))
+    recipe = load_recipe(WMT, setup.overrides(QUIET | {"evaluation.average_last": 1}))
+    args = training_arguments(recipe)
+    args.max_tokens, args.gradient_accumulation_steps, args.max_steps = sentences * length, 1, 3
+    return model_config(recipe), args, BatchShape(sentences, length, length)
+
+
+def measure_wmt(setup: Setup, words: Words) -> Fields:
+    """Two updates of WMT's 60-12 after a first one, on random ids."""
+    config, args, shape = wmt(setup, words)
+    ids = np.random.default_rng(0).integers(3, config.vocab_size - 1, (2, 3 * shape.sentences, shape.source))
+    ids[:, :, -1] = 0  # </s>
+    pairs = {"input_ids": ids[0].tolist(), "labels": ids[1].tolist()}
+    pairs |= dict.fromkeys(("source_length", "target_length"), [shape.source] * ids.shape[1])
+    model = AdminForConditionalGeneration(config)
+    return measured(TimedTrainer(model, args, train_dataset=Dataset.from_dict(pairs)), warm_up=1)
+
+
+def predict_wmt(setup: Setup, words: Words) -> Fields:
+    """The memory that is predicted for it; needs no GPU."""
+    memory = predict_memory(*wmt(setup, words))
+    return {"predicted, GB": max(memory.step, memory.update) / 1e9}
+
+
+def profile_update(setup: Setup, words: Words) -> list[Fields]:
     """One update under torch.profiler: its kernels, the time that they and the host take, and the top operators."""
-    trainer, watched = new_trainer(setup, fields, batches=5), ProfileLast()
+    trainer, watched = new_trainer(setup, words, batches=5), ProfileLast()
     trainer.add_callback(watched)
-    trainer.time_training(warm_up=0)
+    trainer.train()
     # Annotations span many kernels, and the averages have a row for each kernel beside that of its operator.
     events = [event for event in watched.profiler.events() if not event.is_user_annotation]
     kernels = [event.time_range.elapsed_us() for event in events if event.device_type != DeviceType.CPU]
-    rows = [row for row in watched.profiler.key_averages() if row.device_type == DeviceType.CPU]
+    operators = [row for row in watched.profiler.key_averages() if row.device_type == DeviceType.CPU]
     key = "self_device_time_total" if kernels else "self_cpu_time_total"
     wall = max(event.time_range.end for event in events) - min(event.time_range.start for event in events)
-    total = {
-        "operator": f"all, {wall / 1e3:.1f} ms by the clock",
-        "calls": len(kernels),
-        "device, ms": sum(kernels) / 1e3,
-    }
-    top = sorted(rows, key=lambda row: getattr(row, key), reverse=True)[:20]
-    return [total | {"host, ms": sum(row.self_cpu_time_total for row in rows) / 1e3}] + [
-        {"operator": row.key[:80], "calls": row.count, "device, ms": getattr(row, key) / 1e3}
-        | {"host, ms": row.self_cpu_time_total / 1e3}
-        for row in top
-    ]
+    host = sum(row.self_cpu_time_total for row in operators)
+    rows = [(f"all, {wall / 1e3:.1f} ms by the clock", len(kernels), sum(kernels), host)]
+    for row in sorted(operators, key=lambda row: getattr(row, key), reverse=True)[:20]:
+        rows.append((row.key[:80], row.count, getattr(row, key), row.self_cpu_time_total))
+    names = ("operator", "calls", "device, ms", "host, ms")
+    return [dict(zip(names, (*row[:2], row[2] / 1e3, row[3] / 1e3), strict=True)) for row in rows]
 
 
-def measure_attention(setup: Setup, fields: Fields) -> list[Fields]:
+def measure_attention(setup: Setup, words: Words) -> list[Fields]:
     """Milliseconds, forward and backward, of a first and of later calls over real shapes, by backend and kind."""
-    tokens = 256 if setup.toy else SIZES[fields["words"][0]]
+    tokens = 256 if setup.toy else SIZES[words[0]]
     shapes = shapes_of(some_batches(setup.prepared().data["train"], tokens, 2 if setup.toy else 20), tokens)
     backends = {"chosen by torch": list(BACKENDS.values())} | {name: [one] for name, one in BACKENDS.items()}
     rows: list[Fields] = []
@@ -371,22 +345,21 @@ def measure_attention(setup: Setup, fields: Fields) -> list[Fields]:
         rows.append({"kind": kind, "backend": name})
         try:
             with sdpa_kernel(allowed):
-                times = [list(attention_milliseconds(shape, kind)) for shape in shapes]
-            rows[-1] |= {"first calls, ms": sum(own[0] for own in times), "later, ms": sum(map(median, times))}
+                times = [list(attention_times(shape, kind)) for shape in shapes]
+            first, later = (1000 * sum(map(part, times)) for part in (lambda own: own[0], median))
+            rows[-1] |= {"first calls, ms": first, "later, ms": later}
         except RuntimeError as error:
             rows[-1] |= {"first calls, ms": str(error).partition("\n")[0][:100], "later, ms": None}
     return rows
 
 
-def attention_milliseconds(shape: BatchShape, kind: str, calls: int = 6) -> Iterator[float]:
-    """Each call on random queries, keys and values [B, 8, length, 64] in bfloat16.
+def attention_times(shape: BatchShape, kind: str, calls: int = 6) -> Iterator[float]:
+    """Seconds of each call on random queries, keys and values [B, 8, length, 64] in bfloat16.
 
     "encoder" and "cross" mask a quarter of every other source by [B, 1, 1, S], as the model does; "decoder" is causal.
     """
-    queries, keys = (
-        shape.source if kind == "encoder" else shape.target,
-        shape.target if kind == "decoder" else shape.source,
-    )
+    queries = shape.source if kind == "encoder" else shape.target
+    keys = shape.target if kind == "decoder" else shape.source
     query, key, value = (
         torch.randn(shape.sentences, 8, length, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
         for length in (queries, keys, keys)
@@ -394,54 +367,45 @@ def attention_milliseconds(shape: BatchShape, kind: str, calls: int = 6) -> Iter
     mask = torch.ones(shape.sentences, 1, 1, shape.source, dtype=torch.bool, device=DEVICE)
     mask[1::2, ..., shape.source - shape.source // 4 :] = False
     options: Fields = {"is_causal": True} if kind == "decoder" else {"attn_mask": mask}
-    for _ in range(calls):
-        synchronize()
-        start = time.perf_counter()
+
+    def both_passes() -> None:
         output = scaled_dot_product_attention(query, key, value, **options)
         torch.autograd.grad(output, (query, key, value), output.detach())
-        synchronize()
-        yield 1000 * (time.perf_counter() - start)
+
+    return (seconds(both_passes) for _ in range(calls))
 
 
-def prepare_data(setup: Setup, fields: Fields) -> Fields:
-    """Tokenise the data into the cache, which needs no GPU."""
-    return {split: len(part) for split, part in setup.prepared().data.items()}
-
-
-def train_system(setup: Setup, fields: Fields) -> Fields:
+def train_system(setup: Setup, words: Words) -> Fields:
     """One run of the grid, continued from its last checkpoint.
 
     Raises:
         RuntimeError: it failed; a run that diverged has not.
     """
     grid, prepared = setup.grid(), setup.prepared()
-    (run,) = wanted_runs(grid, ["-".join(fields["words"])], grid.seeds[:1])
+    (run,) = wanted_runs(grid, ["-".join(words)], grid.seeds[:1])
     write_unigram(prepared.data, len(prepared.target_tokenizer), grid.output_dir)
     if run.results() is None:
         run_all([run], 1, [sys.executable], lambda run: outcome(run.results()))
-    results = run.results()
-    if results is None:
+    if (results := run.results()) is None:
         raise RuntimeError(f"{run.folder / 'train.log'}: {last_line(run)}")
     write_tables(grid)
     row = flat(results)
     return {name: row[name] for name in ("status", "updates", "valid_nll", "bleu", "minutes", "peak_memory_gb")}
 
 
-def measure_evaluation(setup: Setup, fields: Fields) -> Fields:
+def measure_evaluation(setup: Setup, words: Words) -> Fields:
     """Time and peak memory of an evaluation during training, beam search included."""
-    trainer = build_trainer(setup.recipe(fields), setup.prepared())
+    trainer = build_trainer(setup.recipe(fields_of(words)), setup.prepared())
     reset_peak()
-    start = time.perf_counter()
-    trainer.evaluate()
-    return {"seconds": time.perf_counter() - start, "allocated, GB": peak_memory(DEVICE) / 1e9}
+    return {"seconds": seconds(trainer.evaluate), "allocated, GB": peak_memory(DEVICE) / 1e9}
 
 
-def measure_search(setup: Setup, fields: Fields) -> list[Fields]:
+def measure_search(setup: Setup, words: Words) -> list[Fields]:
     """Sentences a second by beam and batch, on a model of random weights, after the same sentences once.
 
     Ours and CTranslate2 take as many source positions as stock's batches hold on average, sorted by length.
     """
-    encoder, decoder, system, dtype = fields["words"]
+    encoder, decoder, system, dtype = words
     prepared, folder = setup.prepared(), setup.output / "models" / f"{encoder}-{decoder}"
     if not folder.is_dir():
         recipe = setup.recipe({"model.encoder_layers": int(encoder), "model.decoder_layers": int(decoder)})
@@ -457,22 +421,20 @@ def measure_search(setup: Setup, fields: Fields) -> list[Fields]:
         translate = build(name, case)
         translate(sentences)
         reset_peak()
-        start = time.perf_counter()
-        translate(sentences)
-        speed = count / (time.perf_counter() - start)
+        speed = count / seconds(translate, sentences)
         memory = None if system == "CTranslate2" else peak_memory(DEVICE) / 1e9  # which has an allocator of its own
         rows.append({"beam": beams, "sentences a batch": batch, "sentences/s": speed, "allocated, GB": memory})
     return rows
 
 
-def measure_loss(setup: Setup, fields: Fields) -> list[Fields]:
+def measure_loss(setup: Setup, words: Words) -> list[Fields]:
     """A step with our loss and with LabelSmoother, at WMT's vocabulary."""
-    whole = step_cost.Comparison("", step_cost.LOSSES, 44_512, SIZES[fields["words"][0]], (6, 6), 512)
+    whole = step_cost.Comparison("", step_cost.LOSSES, 44_512, SIZES[words[0]], (6, 6), 512)
     sizes = step_cost.TOY["loss"] if setup.toy else whole
     return [{"system": system} | step_cost.measure(system, sizes, 0) for system in ("LabelSmoother", "chunked")]
 
 
-KINDS: dict[str, tuple[Callable[[Setup, Fields], Any], float]] = {  # with the seconds that they take, about
+KINDS: dict[str, tuple[Callable[[Setup, Words], Any], float]] = {  # with the seconds that they take, about
     "data": (prepare_data, 60), "tests": (run_tests, 120), "updates": (measure_updates, 25), "wmt": (measure_wmt, 20),
     "profile": (profile_update, 30), "attention": (measure_attention, 60), "train": (train_system, 60),
     "evaluation": (measure_evaluation, 30), "search": (measure_search, 40), "predict": (predict_updates, 60),
@@ -481,96 +443,93 @@ KINDS: dict[str, tuple[Callable[[Setup, Fields], Any], float]] = {  # with the s
 ON_CPU, RESUMED = ("data", "predict"), ("data", "train")  # the kinds that need no GPU; that go on in the next call
 
 
-def result_file(setup: Setup, name: str) -> Path:
-    """The file of a step's result."""
-    return setup.output / "steps" / f"{name}.json"
+def about(setup: Setup, name: str) -> float:
+    """Seconds that a step takes; it does not start where less is left, except as the first of a call."""
+    usual = KINDS[name.partition("-")[0]][1] * (4 if "compiled" in name or "parts" in name else 1)
+    return usual / 20 if setup.toy else usual
 
 
-def read_results(setup: Setup) -> dict[str, Any]:
-    """All results by the names of their steps."""
-    paths = sorted((setup.output / "steps").glob("*.json"))
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+def process_of(name: str) -> str:
+    """Neighbours of one process import and load once: those of a kind and depth; TF32 outlives a trainer."""
+    kind, *words = name.split("-")
+    deep = kind in ("updates", "profile", "predict", "evaluation")
+    return "-".join([kind, *(words[:2] if deep else []), *(words if "tf32" in words else [])])
 
 
-def write_result(setup: Setup, step: Step, seconds: float, facts: Fields) -> None:
-    """Leave a step's `result` or `error`, with what it was measured on."""
-    known = {"device": device_name(DEVICE), "cuda": torch.version.cuda, "versions": versions(), "commit": commit()}
-    row = {"fields": step.fields, "seconds": seconds, **facts, **known, "date": time.strftime("%F %T")}
-    write_text_whole(result_file(setup, step.name), json_text(row, indent=1) + "\n")
+class TimeIsUp(Exception):
+    """Raised in a step by the alarm clock."""
 
 
-def run_steps(setup: Setup, steps: Sequence[Step]) -> None:
+def ring(number: int, frame: Any) -> None:
+    """Stop the step."""
+    raise TimeIsUp
+
+
+def run_steps(setup: Setup, names: Sequence[str], end: float) -> None:
     """Do steps one after the other in this process, and leave each result or the error that was raised."""
-    for step in steps:
-        print(f"== {step.name}", flush=True)
-        start = time.perf_counter()
+    signal.signal(signal.SIGALRM, ring)
+    for name in names:
+        kind, *words = name.split("-")
+        start, limit = time.time(), 5 * about(setup, name) + 60
+        if name != names[0] and end - start < about(setup, name):
+            return
+        print(f"== {name}", flush=True)
+        last = kind in RESUMED or end - start < limit
+        signal.setitimer(signal.ITIMER_REAL, max(1.0, end - start if last else limit))
         try:
-            facts: Fields = {"result": step.function(setup, step.fields)}
+            facts: Fields = {"result": KINDS[kind][0](setup, words)}
+        except TimeIsUp:
+            if last:  # the next call begins with it
+                return
+            facts = {"error": "stopped: it took too long"}
         except Exception as error:  # whatever a step raises is its result, out of memory among them
             traceback.print_exc()
             facts = {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"}
-        write_result(setup, step, time.perf_counter() - start, facts)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        write_result(setup, name, time.time() - start, facts)
         gc.collect()
         torch.compiler.reset()
         if DEVICE.type == "cuda":
             torch.cuda.empty_cache()
 
 
-def call(setup: Setup, steps: Sequence[Step], command: Sequence[str], seconds: float) -> list[Step]:
-    """Run what is left of the steps for so many seconds; gives what is still left."""
-    end, first = time.monotonic() + seconds, True
-    while left := [step for step in steps if not result_file(setup, step.name).is_file()]:
-        remaining = end - time.monotonic()
-        if remaining < (1 if first else left[0].seconds):
+def write_result(setup: Setup, name: str, taken: float, facts: Fields) -> None:
+    """Leave a step's `result` or `error`, with what it was measured on."""
+    known = {"device": device_name(DEVICE), "cuda": torch.version.cuda, "versions": versions(), "commit": commit()}
+    row = {"seconds": taken, **facts, **known, "date": time.strftime("%F %T")}
+    write_text_whole(setup.file(name), json_text(row, indent=1) + "\n")
+
+
+def call(setup: Setup, names: Sequence[str], command: Sequence[str], limit: float) -> list[str]:
+    """Run what is left of the steps for so many seconds, in a process a group; gives what is still left."""
+    end, first = time.time() + limit, True
+    while left := [name for name in names if not setup.file(name).is_file()]:
+        start = time.time()
+        if end - start < (1 if first else about(setup, left[0])):
             break
-        group = list(takewhile(lambda step: step is left[0] or step.group == left[0].group != "", left))
-        fitting = max(1, int(sum(sum(one.seconds for one in group[: n + 1]) <= remaining for n in range(len(group)))))
-        run_group(setup, group[:fitting], command, end)
-        first = False
+        group = list(takewhile(lambda name: process_of(name) == process_of(left[0]), left))
+        ended, first = None, False
+        with (setup.output / "log.txt").open("a") as log:
+            done = [*command, "--end", str(end), "--do", *group]
+            with suppress(subprocess.TimeoutExpired):
+                ended = subprocess.run(done, stdout=log, stderr=log, timeout=end - start + PATIENCE, check=False)
+        missing = [name for name in group if not setup.file(name).is_file()]
+        if missing and (ended is None or ended.returncode):
+            how = f"ended with exit code {ended.returncode}" if ended else "stopped: it did not end with the call"
+            write_result(setup, missing[0], time.time() - start, {"error": f"{how}; see log.txt"})
+        results = setup.results()
+        for name in group:
+            if name in results:
+                print(f"{name}: {results[name].get('error', 'done')} ({results[name]['seconds']:.0f} s)", flush=True)
     return left
-
-
-def run_group(setup: Setup, group: Sequence[Step], command: Sequence[str], end: float) -> None:
-    """Have a process do steps, until they are done, it dies, one takes too long, or the call ends."""
-    with (setup.output / "log.txt").open("a") as log:
-        names = [step.name for step in group]
-        process = subprocess.Popen([*command, "--do", *names], stdout=log, stderr=log, start_new_session=True)
-    current, since = group[0], time.monotonic()
-    try:
-        while process.poll() is None and time.monotonic() < end:
-            time.sleep(0.2)
-            waiting = [step for step in group if not result_file(setup, step.name).is_file()]
-            if waiting and waiting[0] is not current:
-                current, since = waiting[0], time.monotonic()
-            if not current.name.startswith(RESUMED) and time.monotonic() - since > 5 * current.seconds + 60:
-                write_result(setup, current, time.monotonic() - since, {"error": "stopped: it took too long"})
-                break
-        else:
-            if process.poll() and not result_file(setup, current.name).is_file():
-                error = f"ended with exit code {process.returncode}; see log.txt"
-                write_result(setup, current, time.monotonic() - since, {"error": error})
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                os.killpg(process.pid, number)
-                try:
-                    process.wait(PATIENCE)
-                except subprocess.TimeoutExpired:
-                    continue
-    done = read_results(setup)
-    for step in group:
-        if step.name in done:
-            one = done[step.name]
-            print(f"{step.name}: {one.get('error', 'done')} ({one['seconds']:.0f} s)", flush=True)
 
 
 def cell(value: Any) -> str:
     """A value in a table: four digits, a dash for nothing."""
-    if value is None:
-        return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-    return str(value).replace("|", "\\|")
+    return "–" if value is None else str(value).replace("|", "\\|")
 
 
 def page(results: Fields, toy: bool) -> str:
@@ -578,22 +537,27 @@ def page(results: Fields, toy: bool) -> str:
     done = {name: results[name]["result"] for name in NAMES if "result" in results.get(name, {})}
     left = [name for name in NAMES if name not in results]
     failed = [[name, cell(one["error"])] for name, one in results.items() if "error" in one]
-    parts = ["# Measured on a GPU" + ", at toy size: the numbers mean nothing" * toy]
     machines = Counter(
         (one["device"], one["cuda"], one["versions"]["torch"], one["commit"]) for one in results.values()
     )
     head = ["device", "CUDA", "torch", "commit", "steps"]
-    parts.append(table_text(head, [map(cell, (*row, count)) for row, count in machines.items()]))
-    parts.append(f"{len(done)} of {len(NAMES)} steps done, {len(failed)} failed. Left: {', '.join(left) or 'none'}.")
+    parts = [
+        "# Measured on a GPU" + ", at toy size: the numbers mean nothing" * toy,
+        table_text(head, [map(cell, (*row, count)) for row, count in machines.items()]),
+        f"{len(done)} of {len(NAMES)} steps done, {len(failed)} failed. Left: {', '.join(left) or 'none'}.",
+    ]
     if failed:
         parts.append(table_text(["failed step", "error"], failed))
     for kind, (function, _) in KINDS.items():
-        own = {
-            name: one if isinstance(one, list) else [one] for name, one in done.items() if name.split("-")[0] == kind
-        }
-        if rows := [{"step": name} | row for name, one in own.items() for row in one]:
-            about = (function.__doc__ or "").partition("\n\n")[0]
-            parts += [f"## {kind}", about, table_text(list(rows[0]), [map(cell, row.values()) for row in rows])]
+        own = {name: result for name, result in done.items() if name.split("-")[0] == kind}
+        rows = [
+            {"step": name} | row
+            for name, result in own.items()
+            for row in (result if isinstance(result, list) else [result])
+        ]
+        if rows:
+            text = (function.__doc__ or "").partition("\n\n")[0]
+            parts += [f"## {kind}", text, table_text(list(rows[0]), [map(cell, row.values()) for row in rows])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -608,29 +572,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[""], help="steps whose names begin so")
     parser.add_argument("--redo", nargs="+", default=[], help="steps to run again, or `failed`")
     parser.add_argument("--do", nargs="+", help=argparse.SUPPRESS)  # the process of these steps
+    parser.add_argument("--end", type=float, help=argparse.SUPPRESS)  # of the call
     args = parser.parse_args(arguments)
-    setup, steps = Setup(args.output, args.data, args.toy), [Step.of(name) for name in NAMES]
-    if args.toy:
-        steps = [replace(step, seconds=step.seconds / 20) for step in steps]
+    setup = Setup(args.output, args.data, args.toy)
     if args.do:
         let_segments_grow()  # as a training does, before anything asks for memory
         if args.toy:  # a compiler takes longer than a trial should
             torch.compiler.set_stance("force_eager")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        run_steps(setup, [step for step in steps if step.name in args.do])
+        run_steps(setup, args.do, args.end)
         return 0
     (setup.output / "steps").mkdir(parents=True, exist_ok=True)
-    for name, one in read_results(setup).items():
+    for name, one in setup.results().items():
         if name in args.redo or ("failed" in args.redo and "error" in one):
-            result_file(setup, name).unlink()
-    chosen = [
-        step
-        for step in steps
-        if step.name.startswith(tuple(args.only)) and (step.name.startswith(ON_CPU) or not args.prepare)
-    ]
+            setup.file(name).unlink()
+    chosen = [name for name in NAMES if name.startswith(tuple(args.only))]
+    chosen = [name for name in chosen if name.startswith(ON_CPU) or not args.prepare]
     options = ["--output", str(args.output), *(["--data", str(args.data)] if args.data else []), *["--toy"] * args.toy]
     left = call(setup, chosen, [sys.executable, "-m", "training.benchmarks.gpu", *options], 60 * args.minutes)
-    write_text_whole(setup.output / "README.md", page(read_results(setup), args.toy))
+    write_text_whole(setup.output / "README.md", page(setup.results(), args.toy))
     print(f"{setup.output / 'README.md'}: {len(left)} steps are left{'; the same command goes on' if left else ''}")
     return 1 if left else 0
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from admin_nmt.system.files import write_text_whole
 from admin_nmt.system.markdown import table_text
-from training.benchmarks import data_preparation, growth, start_time, step_cost, training_speed, translation_speed
-from training.benchmarks.common import MACHINES, Results, Section, instructions
+from training.benchmarks import data_preparation, start_time, step_cost, training_speed, translation_speed
+from training.benchmarks.common import MACHINES, Results, instructions
 
 PARTS: dict[str, ModuleType] = {
     "training": training_speed,
@@ -23,7 +23,6 @@ PARTS: dict[str, ModuleType] = {
     "loss": step_cost,
     "start": start_time,
     "data": data_preparation,
-    "growth": growth,
 }
 BUSY = 0.05  # share of the cores that others may use before a page warns
 MADE = """Made by the scripts of training/benchmarks; each measures what is missing of its part, and all of it with
@@ -31,27 +30,21 @@ MADE = """Made by the scripts of training/benchmarks; each measures what is miss
 measured in turns within a minute or two. The absolute numbers beside them hold for this machine alone."""
 INDEX = """# Benchmarks by machine
 
-The scripts of training/benchmarks measure training, decoding, the loss, start, preparation of data and the growth of
-cost on the machine where they run, each in a folder for it here. Ratios compare systems that were measured in turns on
-one machine, in brackets the lowest and the highest round; where there is a dash, nothing was measured. *ours* is
-admin_nmt. Of speeds, more is better; of the start, less. Growth is the speed at the largest size over what it would be
-if time grew with the operations (of batches: if it were that of the smallest), so above 1 is better."""
+The scripts of training/benchmarks measure training, decoding, the loss, start and preparation of data on the machine
+where they run, each in a folder for it here. Ratios compare systems that were measured in turns on one machine, in
+brackets the lowest and the highest round; where there is a dash, nothing was measured. *ours* is admin_nmt. Of speeds,
+more is better; of the start, less."""
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The content of machine.json."""
+    facts: dict[str, Any] = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
+    return facts
 
 
 def read_parts(folder: Path) -> dict[str, Results]:
     """The parts of which a machine's folder has results."""
-    return {name: Results.read(path) for name in PARTS if (path := folder / f"{name}.json").is_file()}
-
-
-def sections(parts: dict[str, Results]) -> dict[str, Section]:
-    """The tables of each part."""
-    return {name: PARTS[name].section(results) for name, results in parts.items()}
-
-
-def read_facts(folder: Path) -> dict[str, Any]:
-    """What machine.json says."""
-    facts: dict[str, Any] = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
-    return facts
+    return {name: Results(path) for name in PARTS if (path := folder / f"{name}.json").is_file()}
 
 
 def title(facts: dict[str, Any]) -> str:
@@ -95,25 +88,24 @@ def page(folder: Path) -> str:
     """Everything about one machine, as Markdown."""
     facts, parts = read_facts(folder), read_parts(folder)
     text = [f"# {title(facts)}", facts_table(facts), MADE, measured(parts)]
-    for name, section in sections(parts).items():
+    for name, results in parts.items():
         about = (PARTS[name].__doc__ or "").partition("\n\n")[2].partition("\n\n    python")[0]
-        fixed = {key: value for key, value in parts[name].settings.items() if not isinstance(value, dict)}
-        settings = "; ".join(f"{key} {value}" for key, value in fixed.items())
-        command = f"```bash\npython -m {PARTS[name].__name__}\n```"
-        text += [f"## {section.title}", command, about, *([f"Settings: {settings}."] if fixed else []), section.text]
+        fixed = "; ".join(f"{key} {value}" for key, value in results.settings.items() if not isinstance(value, dict))
+        section, command = PARTS[name].section(results), f"```bash\npython -m {PARTS[name].__name__}\n```"
+        text += [f"## {section.title}", command, about, *([f"Settings: {fixed}."] if fixed else []), section.text]
     return "\n\n".join(text) + "\n"
 
 
 def index(folder: Path) -> str:
     """The machines beside each other, a row a ratio."""
-    machines = {path.parent.name: path.parent for path in sorted(folder.glob("*/machine.json"))}
-    found = {
-        slug: {name: ratio for one in sections(read_parts(path)).values() for name, ratio in one.ratios.items()}
-        for slug, path in machines.items()
-    }
-    links = [f"[{title(read_facts(path))}]({slug}/README.md)" for slug, path in machines.items()]
-    names = list(dict.fromkeys(name for ratios in found.values() for name in ratios))
-    rows = [[name, *(ratios.get(name, "–") for ratios in found.values())] for name in names]
+    machines = [path.parent for path in sorted(folder.glob("*/machine.json"))]
+    found: list[dict[str, str]] = [{} for _ in machines]
+    for machine, ratios in zip(machines, found, strict=True):
+        for name, results in read_parts(machine).items():
+            ratios |= PARTS[name].section(results).ratios
+    links = [f"[{title(read_facts(machine))}]({machine.name}/README.md)" for machine in machines]
+    names = dict.fromkeys(name for ratios in found for name in ratios)
+    rows = [[name, *(ratios.get(name, "–") for ratios in found)] for name in names]
     return f"{INDEX}\n\n{table_text(['ratio', *links], rows)}\n"
 
 

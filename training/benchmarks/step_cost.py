@@ -10,7 +10,6 @@ peak, the GPU's or the process's.
     python -m training.benchmarks.step_cost --toy --rounds 1
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -25,7 +24,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.markdown import table_text
 from admin_nmt.trainer.process_memory import keep_freed_memory, peak_memory
-from training.benchmarks.common import DEVICE, Results, Section, column, options, spread, synchronize
+from training.benchmarks.common import DEVICE, Results, Section, column, options, seconds, spread
 
 LENGTH = 16  # tokens of a sentence
 
@@ -92,14 +91,11 @@ def measure(system: str, sizes: Comparison, number: int) -> dict[str, float]:
         keep_freed_memory()
     stock, variant = system.startswith("LabelSmoother"), "post_ln" if system == "chunked" else system
     model, loss = label_smoother(sizes) if stock else admin(variant, sizes)
-    before, seconds = peak_memory(DEVICE), 0.0
-    for _ in range(2):
-        start = time.perf_counter()
-        loss().backward()
-        synchronize()
-        seconds = time.perf_counter() - start
-        model.zero_grad()
-    return {"seconds": seconds, "gigabytes": (peak_memory(DEVICE) - before) / 2**30}
+    before = peak_memory(DEVICE)
+    loss().backward()
+    model.zero_grad()
+    taken = seconds(lambda: loss().backward())
+    return {"seconds": taken, "gigabytes": (peak_memory(DEVICE) - before) / 2**30}
 
 
 def section(results: Results) -> Section:

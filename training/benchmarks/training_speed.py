@@ -35,18 +35,7 @@ from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast
 from admin_nmt.system.markdown import table_text
-from training.benchmarks.common import (
-    LANGUAGES,
-    Results,
-    Section,
-    Timing,
-    column,
-    corpus,
-    lines,
-    options,
-    spread,
-    text_folder,
-)
+from training.benchmarks.common import LANGUAGES, Results, Section, Timing, column, corpus, lines, options, spread
 
 BASE = "stock grouped"  # what the others are compared with
 SYSTEMS = ("ours", "ours float32", BASE, f"{BASE} bf16", "stock random")
@@ -62,7 +51,7 @@ class Shape:
     d_model: int
     ffn_dim: int
     heads: int
-    updates: int
+    updates: int = 0
     max_tokens: int = 4096
 
     def fields(self) -> dict[str, int]:
@@ -88,9 +77,8 @@ class TimedStockTrainer(Timing, Seq2SeqTrainer):
     """The stock one."""
 
 
-def tokenise(text: Path, folder: Path, vocab_size: int) -> None:
+def tokenise(sides: list[list[str]], folder: Path, vocab_size: int) -> None:
     """Write the pairs' ids and their tokenizer to a folder, where every process finds them."""
-    sides = [lines(text, side, "train", count=29_000) for side in LANGUAGES]
     tokenizer = train_tokenizer((line for side in sides for line in side), vocab_size)
     source, target = (tokenizer(side, truncation=True, max_length=500)["input_ids"] for side in sides)
     lengths = {"source_length": list(map(len, source)), "target_length": list(map(len, target))}
@@ -98,10 +86,12 @@ def tokenise(text: Path, folder: Path, vocab_size: int) -> None:
     tokenizer.save_pretrained(folder / "tokenizer")
 
 
-def measure(system: str, shape: Shape, folder: str, rounds: int, number: int) -> dict[str, Any]:
+def measure(system: str, shape: Shape, folder: Path, rounds: int, number: int) -> dict[str, Any]:
     """Target tokens a second of one system, and the precision and attention that it had."""
-    pairs = Dataset.load_from_disk(str(Path(folder) / "pairs"))
-    tokenizer = AutoTokenizer.from_pretrained(Path(folder) / "tokenizer")
+    pairs, tokenizer = (
+        Dataset.load_from_disk(str(folder / "pairs")),
+        AutoTokenizer.from_pretrained(folder / "tokenizer"),
+    )
     with TemporaryDirectory() as scratch:
         settings: dict[str, Any] = {
             "output_dir": scratch, "learning_rate": 1e-4, "max_grad_norm": 0.0, "seed": number, "disable_tqdm": True,
@@ -109,24 +99,19 @@ def measure(system: str, shape: Shape, folder: str, rounds: int, number: int) ->
         }  # fmt: skip
         trainer: Any
         if system.startswith("ours"):
-            choices: dict[str, Any] = {"bf16": False} if system == "ours float32" else {}
-            args = AdminTrainingArguments(
-                **settings, **choices, optimizer="adam", max_tokens=shape.max_tokens, max_steps=shape.updates + WARM_UP
-            )
+            settings |= {"optimizer": "adam", "max_tokens": shape.max_tokens, "max_steps": shape.updates + WARM_UP}
+            settings |= {"bf16": False} if system == "ours float32" else {}
+            args = AdminTrainingArguments(**settings)
             config = AdminConfig(variant="post_ln", vocab_size=len(tokenizer), **shape.fields())
-            trainer = TimedAdminTrainer(
-                AdminForConditionalGeneration(config), args, train_dataset=pairs, processing_class=tokenizer
-            )
+            model = AdminForConditionalGeneration(config)
+            trainer = TimedAdminTrainer(model, args, train_dataset=pairs, processing_class=tokenizer)
         else:
-            start = (number + 0.5) / rounds % 1
-            trainer = stock_trainer(system, shape, pairs, tokenizer, settings, start)
-        watch = trainer.time_training(WARM_UP)
-    if isinstance(trainer, AdminTrainer):
-        precision = ", then ".join(trainer.precisions)
-    else:
-        precision = "bfloat16" if trainer.args.bf16 else "float32"
+            trainer = stock_trainer(system, shape, pairs, tokenizer, settings, (number + 0.5) / rounds % 1)
+        trainer.time_training(WARM_UP)
+    stock_precision = "bfloat16" if trainer.args.bf16 else "float32"
+    precision = ", then ".join(trainer.precisions) if system.startswith("ours") else stock_precision
     attention = trainer.model.config._attn_implementation
-    return {"tokens_per_second": watch.tokens / watch.seconds, "precision": precision, "attention": attention}
+    return {"tokens_per_second": trainer.target_tokens_per_second, "precision": precision, "attention": attention}
 
 
 def stock_trainer(
@@ -186,7 +171,6 @@ def section(results: Results) -> Section:
 def main(arguments: list[str] | None = None) -> None:
     """Measure what is left, and print the table."""
     parser = options(__doc__)
-    parser.add_argument("--data", type=Path, help="folder of train.en.gz and train.de.gz; default: the phrasebook")
     parser.add_argument("--shape", nargs="*", help="among 6-6, 4-4 and 30-6; default: all")
     args = parser.parse_args(arguments)
     known, vocab_size = (TOY, 400) if args.toy else (SHAPES, 8000)
@@ -195,9 +179,9 @@ def main(arguments: list[str] | None = None) -> None:
     shapes = {name: asdict(shape) for name, shape in known.items()}
     results = Results.open(args, "training", {"corpus": corpus(args), "vocab_size": vocab_size, "shapes": shapes})
     with TemporaryDirectory() as folder:
-        tokenise(text_folder(args, Path(folder)), Path(folder), vocab_size)
+        tokenise([lines(args, side, "train", count=29_000) for side in LANGUAGES], Path(folder), vocab_size)
         for name in args.shape or known:
-            results.measure_rounds(name, args.rounds, systems, measure, known[name], folder, args.rounds)
+            results.measure_rounds(name, args.rounds, systems, measure, known[name], Path(folder), args.rounds)
     print(section(results).text)
 
 
