@@ -147,32 +147,3 @@ def depth(
     quiet()
     study = DepthStudy(updates=updates, **sizes, **steps, **{name: values for name, values in lists.items() if values})
     print(write_depth_report(study, output))
-
-
-@analyse.command(cls=Command)
-def probe(
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL", help="Folders of trained models.", show_default=False)
-    ],
-    source: Source,
-    output: Annotated[Path, typer.Option(help="Output folder.")],
-    target: Target = None,
-    sentences: Annotated[
-        int, typer.Option(min=5, help="Number of pairs, from the first on; every fifth is held out.")
-    ] = 2500,
-) -> None:
-    """Probe which tokens the states of each layer hold.
-
-    A linear classifier reads the token at a position, the one before and the one after from the states of each layer,
-    on held-out sentences, beside a model of new weights.
-
-    \b
-    admin-nmt analyse probe runs/a/final runs/b/final --source train.en --target train.de --output out
-    """
-    from ..data.parallel_text import load_parallel
-    from ..experiments.depth.probes import write_probe_report
-    from ..hub.model_folder import local_folder
-
-    quiet()
-    folders = [local_folder(model, trained=True) for model in models]
-    print(write_probe_report(folders, load_parallel(source, target), sentences, output))

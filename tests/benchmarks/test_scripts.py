@@ -91,7 +91,7 @@ def test_timed_is_what_is_trained_after_the_warm_up(tiny_config, tmp_path, warm_
 
 def test_every_step_of_the_gpu_can_be_read():
     assert len(gpu.NAMES) == len(set(gpu.NAMES)) and {name.split("-")[0] for name in gpu.NAMES} == set(gpu.KINDS)
-    fields = gpu.fields_of("60-12-16k-compiled-master".split("-"))
+    fields = gpu.fields_of(["60", "12", "16k", "compiled", "master"])
     assert fields["training.compile_layers"] and fields["model.encoder_layers"] == 60
     for name in gpu.NAMES:
         if re.match("updates|profile|predict-|evaluation", name):
