@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .options import Source, Target
 from .output import quiet
 from .parsing import Command
 
