@@ -14,7 +14,7 @@ from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.evaluation import mean_nll
 from admin_nmt.trainer.sharding import gather_shards
-from admin_nmt.weights.folding import omega_by_sublayer
+from admin_nmt.weights.omega import omega_by_sublayer
 
 
 def train_a_fresh_profiled_model(folder: Path, device: str, accumulation: int) -> dict:

@@ -18,7 +18,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTraining
 from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.trainer.divergence import MAX_OVERFLOWS, DivergedError
-from admin_nmt.weights.folding import omega_by_sublayer
+from admin_nmt.weights.omega import omega_by_sublayer
 
 DEVICE = os.environ.get("ADMIN_NMT_TEST_DEVICE", "cuda")
 WORKER = Path(__file__).parent / "gpu_worker.py"

@@ -13,9 +13,9 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from ..metrics.languages import language_code
 from ..model.configuration_admin import AdminConfig
-from ..model.sublayers import omega_keys
 from ..system.errors import refusing_code
 from ..weights.exporting import ExportError, FoldingError, stock_class
+from ..weights.omega import stored_omega
 from .cards import read_card
 from .model_folder import check_tokenizers, check_weights, read_config
 
@@ -43,7 +43,7 @@ def model_info(folder: Path) -> dict[str, Any]:
     check_weights(folder, config)
     check_tokenizers(folder, config)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
-    omega = omega_tensors(folder, config)
+    omega = stored_omega(folder, config) if isinstance(config, AdminConfig) else {}
     return {
         **{name: getattr(config, name) for name in FIELDS if hasattr(config, name)},
         "parameters": count_parameters(config),
@@ -96,19 +96,6 @@ def dtypes(folder: Path) -> list[str]:
         with safe_open(path, framework="pt") as file:
             found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (it is no mapping)
     return sorted(found)
-
-
-def omega_tensors(folder: Path, config: PreTrainedConfig) -> dict[str, Tensor]:
-    """Read ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`."""
-    if not isinstance(config, AdminConfig):
-        return {}
-    keys = omega_keys(config)
-    found: dict[str, Tensor] = {}
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            stored = set(file.keys())
-            found |= {name: file.get_tensor(key).float() for name, key in keys.items() if key in stored}
-    return {name: found[name] for name in keys if name in found}
 
 
 def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str:

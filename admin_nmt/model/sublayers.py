@@ -29,24 +29,3 @@ def count_layers(config: AdminConfig, stack: Stack) -> int:
 def count_sublayers(config: AdminConfig, stack: Stack) -> int:
     """n of a stack: two sublayers in an encoder layer, three in a decoder layer."""
     return len(SUBLAYERS[stack]) * count_layers(config, stack)
-
-
-def sublayer_names(config: AdminConfig) -> list[str]:
-    """All sublayers of a model in the order in which they run, under names such as `encoder 0 self_attn`."""
-    return [
-        f"{stack} {layer} {sublayer}"
-        for stack, sublayers in SUBLAYERS.items()
-        for layer in range(count_layers(config, stack))
-        for sublayer in sublayers
-    ]
-
-
-def omega_keys(config: AdminConfig) -> dict[str, str]:
-    """Keys of ω of each sublayer in the state dict of a translation model, in the order of [`sublayer_names`]."""
-    if not config.has_omega:
-        return {}
-    keys = {}
-    for name in sublayer_names(config):
-        stack, layer, sublayer = name.split()
-        keys[name] = f"model.{stack}.layers.{layer}.{sublayer}_residual.omega"
-    return keys

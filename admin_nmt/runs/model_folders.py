@@ -19,12 +19,12 @@ from ..hub.cards import write_export_card
 from ..hub.model_folder import check_tokenizers, load_admin_model, load_model, read_config
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from ..model.sublayers import sublayer_names
 from ..system.files import new_folder
 from ..trainer.checkpoints import damaged_weights, last_whole_weights
 from ..weights.averaging import average_checkpoints
 from ..weights.exporting import export_standard
 from ..weights.folding import fold_omega
+from ..weights.omega import sublayer_names
 from ..weights.profiling import MODES, Mode, profile_omega
 
 

@@ -12,11 +12,9 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, RecipeFacts, Results, TrainingFacts
 from ..system.cpu_features import cpu_name
-from ..trainer.callbacks import PeakMemory, callback_of
+from ..trainer.callbacks import PeakMemory, callback_of, mean_omega
 from ..trainer.divergence import DivergedError
-from ..trainer.sharding import gather_shards
-from ..weights.folding import omega_by_sublayer
-from ..weights.profiling import omega_origin
+from ..weights.omega import omega_origin
 from .preparation import Prepared
 from .recipe import Recipe
 
@@ -59,10 +57,7 @@ def omega_facts(model: AdminForConditionalGeneration) -> OmegaFacts | None:
     config = model.config
     if not config.has_omega:
         return None
-    means: dict[str, list[float]] = {"encoder": [], "decoder": []}
-    for sublayer, omega in omega_by_sublayer(model).items():
-        means[sublayer.split()[0]].append(float(gather_shards(omega).mean()))
-    return OmegaFacts(origin=omega_origin(config), trained=config.train_omega, **means)
+    return OmegaFacts(origin=omega_origin(config), trained=config.train_omega, **mean_omega(model))
 
 
 def training_facts(trainer: AdminTrainer) -> TrainingFacts:

@@ -31,7 +31,8 @@ from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
-from ..weights.profiling import MODES, needs_profiling, profile_omega, write_omega
+from ..weights.omega import write_omega
+from ..weights.profiling import MODES, needs_profiling, profile_omega
 from .adversarial import AdversarialLoss
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,

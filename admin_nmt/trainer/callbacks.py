@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from transformers.utils import logging
 
 from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..data.tokenization.tokenizer_folder import save_tokenizers
-from ..weights.folding import omega_by_sublayer
+from ..weights.omega import omega_by_sublayer
 from .arguments import AdminTrainingArguments
 from .checkpoints import set_aside_later, write_manifest
 from .precision import precision
@@ -93,12 +94,12 @@ class LogsForTrackers(TrainerCallback):
             logs[name.removesuffix("loss") + "nll"] = logs[name]
         if "loss" in logs:
             if self.omega is None or getattr(model.config, "train_omega", False):
-                self.omega = mean_omega(model)
+                self.omega = {f"omega_{stack}": fmean(means) for stack, means in mean_omega(model).items()}
             logs.update(self.omega)
 
 
-def mean_omega(model: Any) -> dict[str, float]:
-    """Mean ω of the sublayers of each stack, `omega_encoder` and `omega_decoder`; empty for a model without ω.
+def mean_omega(model: Any) -> dict[str, list[float]]:
+    """Mean ω of each sublayer of `encoder` and `decoder` in the order in which they run; empty for a model without ω.
 
     Every process of a sharded model calls it.
     """
@@ -107,8 +108,8 @@ def mean_omega(model: Any) -> dict[str, float]:
         return {}
     means: dict[str, list[float]] = {}
     for sublayer, omega in omega_by_sublayer(model).items():
-        means.setdefault(f"omega_{sublayer.split()[0]}", []).append(float(gather_shards(omega).mean()))
-    return {stack: sum(values) / len(values) for stack, values in means.items()}
+        means.setdefault(sublayer.split()[0], []).append(float(gather_shards(omega).mean()))
+    return means
 
 
 class StopRequestedError(RuntimeError):

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,9 @@ from ..model.loss import shift_right
 from ..model.modeling_admin import NEVER, AdminForConditionalGeneration
 from ..model.sublayers import NORM_NAMES
 from ..system.files import new_folder
-from .folding import (
-    FoldingError,
-    check_foldable,
-    fold_layer_scale,
-    fold_omega,
-    omega_by_sublayer,
-    refuse_adapters,
-)
+from .folding import FoldingError, check_foldable, folded, refuse_adapters
 from .modes import evaluation_mode
+from .omega import omega_by_sublayer
 
 SHARED_FIELDS = (
     "vocab_size", "max_position_embeddings", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads",
@@ -42,11 +36,7 @@ SHARED_FIELDS = (
     "attention_dropout", "activation_dropout", "scale_embedding", "tie_word_embeddings", "pad_token_id", "eos_token_id",
     "decoder_start_token_id", "use_cache",
 )  # fmt: skip
-# Which variants become a pre-LN Pegasus, and what is done to them before.
-PEGASUS: dict[str, Callable[[AdminForConditionalGeneration], AdminForConditionalGeneration]] = {
-    "pre_ln": lambda model: model,
-    "ln_scaling": fold_layer_scale,
-}
+PEGASUS = ("pre_ln", "ln_scaling")
 TOLERANCE = 1e-4
 TWO_SIZES = "5.18.0"  # of transformers; before, beams took the size of the source vocabulary for that of the target
 
@@ -96,38 +86,31 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
     """The stock model that computes what `model` does, of the class that [`stock_class`] names.
 
     Raises:
-        FoldingError, ExportError: as there, and for half precision where ω or 1/√l is to be folded.
+        FoldingError, ExportError: as there, for adapters, and for half precision where ω or 1/√l is to be folded.
     """
     refuse_adapters(model)
-    marian = stock_class(model.config, omega_by_sublayer(model)) is MarianMTModel
-    folded = fold_omega(model) if marian else PEGASUS[model.config.variant](model)
-    stock = (_marian if marian else _pegasus)(folded)
-    stock.load_state_dict(_renamed(folded, stock), strict=False, assign=True)
+    return _standard(model)
+
+
+def _standard(model: AdminForConditionalGeneration) -> PreTrainedModel:
+    stock = _empty(stock_class(model.config, omega_by_sublayer(model)), model)
+    stock.load_state_dict(_renamed(folded(model), stock), strict=False, assign=True)
     stock.tie_weights()
     stock.generation_config = _generation_config(model)
     return stock.eval()
 
 
-def _common(model: AdminForConditionalGeneration) -> dict:
-    return {field: getattr(model.config, field) for field in SHARED_FIELDS} | {"forced_eos_token_id": None}
-
-
-def _marian(model: AdminForConditionalGeneration) -> MarianMTModel:
-    separate = {
-        name: getattr(model.config, name) for name in ("decoder_vocab_size", "share_encoder_decoder_embeddings")
-    }
-    stock = MarianMTModel(MarianConfig(**_common(model), **separate)).to(device=model.device, dtype=model.dtype)
-    stock.final_logits_bias[:, model.config.pad_token_id] = NEVER
-    return stock
-
-
-def _pegasus(model: AdminForConditionalGeneration) -> PegasusForConditionalGeneration:
-    # CTranslate2 reads these two, which stock Pegasus does not have as fields.
-    stock = PegasusForConditionalGeneration(
-        PegasusConfig(**_common(model), normalize_before=True, normalize_embedding=False)
-    ).to(device=model.device, dtype=model.dtype)
-    stock.final_logits_bias[:, model.config.pad_token_id] = NEVER
-    return stock
+def _empty(kind: type[PreTrainedModel], model: AdminForConditionalGeneration) -> PreTrainedModel:
+    config = model.config
+    fields = {field: getattr(config, field) for field in SHARED_FIELDS} | {"forced_eos_token_id": None}
+    if kind is MarianMTModel:
+        fields |= {name: getattr(config, name) for name in ("decoder_vocab_size", "share_encoder_decoder_embeddings")}
+        stock: Any = MarianMTModel(MarianConfig(**fields))
+    else:  # CTranslate2 reads these two, which stock Pegasus does not have as fields
+        fields |= {"normalize_before": True, "normalize_embedding": False}
+        stock = PegasusForConditionalGeneration(PegasusConfig(**fields))
+    stock.final_logits_bias[:, config.pad_token_id] = NEVER
+    return stock.to(device=model.device, dtype=model.dtype)
 
 
 def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> dict[str, Tensor]:
@@ -136,7 +119,7 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
     for name, tensor in model.state_dict().items():
         for theirs, ours in NORM_NAMES.items():
             name = name.replace(ours, theirs)
-        state[name] = tensor.detach().clone()
+        state[name] = tensor.detach()
     # An output layer that is not tied has a row for <pad>, which our model never reads.
     state["lm_head.weight"][model.config.pad_token_id] = 0
     frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}
@@ -192,7 +175,7 @@ def export_standard(
     refuse_adapters(model)
     with new_folder(folder) as temporary:
         alone = _alone(model)
-        stock = standard_model(alone)
+        stock = _standard(alone)
         stock.save_pretrained(temporary)
         save_tokenizers(temporary, tokenizer, target_tokenizer, positions=model.config.max_position_embeddings)
         reloaded = type(stock).from_pretrained(temporary, dtype=alone.dtype)

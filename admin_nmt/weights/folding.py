@@ -12,11 +12,13 @@ from ..model.configuration_admin import TRANSPARENT, AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ..model.residual import AdminPostNorm
 from ..model.rivals import ScaledPreNorm
-from ..model.sublayers import SUBLAYERS, omega_keys
+from ..model.sublayers import SUBLAYERS
+from .omega import omega_by_sublayer
 
 SMALLEST_OMEGA = 1e-3
 NO_LAYER_NORM = "it has no LayerNorm, and every standard Transformer has one in each sublayer"
 NO_STANDARD_FORM = {
+    **dict.fromkeys(("dlcl_pre_ln", "dlcl_post_ln", *TRANSPARENT), "no standard Transformer joins its layers so"),
     "b2t": "no standard Transformer adds a layer's input before its last LayerNorm",
     "rezero": NO_LAYER_NORM,
     "t_fixup": NO_LAYER_NORM,
@@ -27,11 +29,6 @@ class FoldingError(ValueError):
     """The model has no equivalent standard Transformer; the message names the reason or the sublayer."""
 
 
-def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
-    """ω of each sublayer in the order in which they run, under names such as `encoder 0 self_attn`; none without ω."""
-    return {name: model.get_parameter_or_buffer(key).detach() for name, key in omega_keys(model.config).items()}
-
-
 def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
     """Refuse a model that no standard post-LN Transformer equals.
 
@@ -39,20 +36,13 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
         omega: ω [d] by sublayer, as [`omega_by_sublayer`] names them.
 
     Raises:
-        FoldingError: for DLCL, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a first sublayer and for
-            |ω| < 1e-3.
+        FoldingError: for DLCL, transparent attention, pre-LN, `b2t`, `rezero` and `t_fixup`, for a non-uniform ω of a
+            first sublayer and for |ω| < 1e-3.
     """
-    if config.has_history or config.variant in TRANSPARENT:
-        raise FoldingError(f"variant {config.variant!r} cannot be folded: share the model as it is, with its code")
-    if config.variant in NO_STANDARD_FORM:
-        raise FoldingError(
-            f"variant {config.variant!r} cannot be folded: {NO_STANDARD_FORM[config.variant]}; share the model as it "
-            "is, with its code"
-        )
-    if config.variant == "ln_scaling":
-        raise FoldingError("variant 'ln_scaling' has no ω to fold: export it, which folds 1/√l into its LayerNorms")
+    if reason := NO_STANDARD_FORM.get(config.variant):
+        raise FoldingError(f"variant {config.variant!r} cannot be folded: {reason}; share the model with its code")
     if config.normalizes_before:
-        raise FoldingError(f"variant {config.variant!r} has no ω to fold: it is a standard pre-LN Transformer already")
+        raise FoldingError(f"variant {config.variant!r} has no ω to fold: export it, as a standard pre-LN Transformer")
     first = [f"{stack} 0 {sublayers[0]}" for stack, sublayers in SUBLAYERS.items()]
     for name, w in omega.items():
         smallest = w.abs().min()
@@ -72,7 +62,6 @@ def refuse_adapters(model: PreTrainedModel) -> None:
         raise FoldingError("the model has adapters of PEFT: merge them first, model.merge_and_unload() of a PeftModel")
 
 
-@torch.no_grad()
 def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
     """Return a copy of `model` with variant `post_ln` that computes the same up to rounding.
 
@@ -87,36 +76,30 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
         FoldingError: as [`check_foldable`], for adapters, and for half precision where there is ω to fold.
     """
     refuse_adapters(model)
-    config = model.config
-    check_foldable(config, omega_by_sublayer(model))
-    scaled = _copy_to_scale(model)
-    if config.has_omega:
-        _fold_stack(scaled.model.encoder)
-        _fold_stack(scaled.model.decoder)
-    return _as_variant("post_ln", scaled)
+    check_foldable(model.config, omega_by_sublayer(model))
+    return folded(model)
 
 
 @torch.no_grad()
-def fold_layer_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
-    """Return a copy of a model of variant `ln_scaling` with variant `pre_ln` that computes the same up to rounding.
+def folded(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """Return a copy of a model that was checked with variant `post_ln`, or `pre_ln` of one that normalises before.
 
-    LN(x)/√l has the weight γ/√l and the bias β/√l.
+    Of `ln_scaling` 1/√l is folded: LN(x)/√l has the weight γ/√l and the bias β/√l.
 
     Raises:
-        FoldingError: for half precision.
+        FoldingError: for half precision where there is something to fold.
     """
-    scaled = _copy_to_scale(model)
-    for block in (*scaled.model.encoder.residual_blocks(), *scaled.model.decoder.residual_blocks()):
-        block = cast(ScaledPreNorm, block)
-        _scale(block.layer_norm, block.scale)
-    return _as_variant("pre_ln", scaled)
-
-
-def _copy_to_scale(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
-    scales = model.config.has_omega or model.config.variant == "ln_scaling"
-    if scales and model.dtype not in (torch.float32, torch.float64):
+    config = model.config
+    if (config.has_omega or config.variant == "ln_scaling") and model.dtype not in (torch.float32, torch.float64):
         raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
-    return copy.deepcopy(model)
+    scaled = copy.deepcopy(model)
+    for stack in (scaled.model.encoder, scaled.model.decoder):
+        if config.has_omega:
+            _fold_stack(stack)
+        if config.variant == "ln_scaling":
+            for block in cast(list[ScaledPreNorm], stack.residual_blocks()):
+                _scale(block.layer_norm, block.scale)
+    return _as_variant("pre_ln" if config.normalizes_before else "post_ln", scaled)
 
 
 def _as_variant(variant: str, scaled: AdminForConditionalGeneration) -> AdminForConditionalGeneration:

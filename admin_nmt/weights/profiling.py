@@ -1,22 +1,17 @@
 """ω of ADMIN, measured on one batch (Liu et al. 2020, *Very Deep Transformers*, section 3)."""
 
-from __future__ import annotations
-
+import copy
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ..model.loss import IGNORED, without_padding
-from .modes import training_mode
-
-if TYPE_CHECKING:
-    from ..model.configuration_admin import AdminConfig
-    from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
-    from ..model.residual import AdminPostNorm
+from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
+from ..model.residual import AdminPostNorm
+from .omega import write_omega
 
 Mode = Literal["unit", "reference"]
 # The padding counts in the second, so that it wants a batch as the authors' are, of pairs of similar length.
@@ -53,123 +48,24 @@ def profile_omega(
     if missing:
         raise ValueError(f"the profiling batch lacks {', '.join(sorted(missing))}")
     labels = without_padding(batch["labels"], model.config.pad_token_id)
-    masks = {"encoder": batch["attention_mask"].bool(), "decoder": labels != IGNORED}
-    if not all(mask.any() for mask in masks.values()):
+    source, target = batch["attention_mask"].bool(), labels != IGNORED
+    if not (source.any() and target.any()):
         raise ValueError("the profiling batch holds no token that is not padding")
+    # A copy is measured, of which the model keeps nothing where the batch cannot be run.
+    measured = copy.deepcopy(model).train().model
     measure = _UnitProfile if mode == "unit" else _ReferenceProfile
-    stacks = {"encoder": model.model.encoder, "decoder": model.model.decoder}
-    with ExitStack() as context:
-        context.enter_context(_training_mode_with_seed(model))
-        context.enter_context(_restored_on_errors(model))
-        profiles = {name: measure(stack, masks[name]) for name, stack in stacks.items()}
-        for profile in profiles.values():
-            context.enter_context(profile.attached())
-        decoder_ids = batch.get("decoder_input_ids", model.prepare_decoder_input_ids_from_labels(labels))
-        decoder_mask = batch.get("decoder_attention_mask")
-        model.model(batch["input_ids"], batch["attention_mask"], decoder_ids, decoder_mask, use_cache=False)
-    omega = {name: profile.write() for name, profile in profiles.items()}
-    model.config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
+    encoder, decoder = measure(measured.encoder, source), measure(measured.decoder, target)
+    decoder_ids = batch.get("decoder_input_ids", model.prepare_decoder_input_ids_from_labels(labels))
+    decoder_mask = batch.get("decoder_attention_mask")
+    # Every process draws the same dropout, and training's random numbers are not touched.
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(SEED)
+        measured(batch["input_ids"], batch["attention_mask"], decoder_ids, decoder_mask, use_cache=False)
+    omega = {"encoder": encoder.omega(), "decoder": decoder.omega()}
+    write_omega(model, omega)
+    model.config.omega_rule = next(rule for rule, its_mode in MODES.items() if its_mode == mode)
     model.config.omega_profiled = True
     return omega
-
-
-def write_omega(model: AdminForConditionalGeneration, omega: Mapping[str, list[float]]) -> None:
-    """Gives a model ω as [`profile_omega`] returns it."""
-    for name, values in omega.items():
-        stack: AdminStack = getattr(model.model, name)
-        for block, value in zip(cast("list[AdminPostNorm]", stack.residual_blocks()), values, strict=True):
-            nn.init.constant_(block.omega, value)
-
-
-@contextmanager
-def _training_mode_with_seed(model: nn.Module) -> Iterator[None]:
-    """Dropout on, from a fixed seed: every process measures the same, and training's random numbers are not touched."""
-    device = next(model.parameters()).device
-    with training_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(SEED)
-        yield
-
-
-@contextmanager
-def _restored_on_errors(model: AdminForConditionalGeneration) -> Iterator[None]:
-    """ω as it was, where the batch cannot be run: profiling sets it to 1, which would be post-LN."""
-    blocks = [block for stack in (model.model.encoder, model.model.decoder) for block in stack.residual_blocks()]
-    before = [cast("AdminPostNorm", block).omega.clone() for block in blocks]
-    try:
-        yield
-    except BaseException:
-        for block, omega in zip(blocks, before, strict=True):
-            cast("AdminPostNorm", block).omega.copy_(omega)
-        raise
-
-
-def _variance(x: Tensor) -> float:
-    """Population variance over all elements, in float64."""
-    return x.double().var(correction=0).item()
-
-
-class _UnitProfile:
-    """Variances of the embedding and of every f_i of a stack, while ω = 1 everywhere."""
-
-    def __init__(self, stack: AdminStack, mask: Tensor):
-        self.stack, self.mask = stack, mask
-        self.blocks = cast("list[AdminPostNorm]", stack.residual_blocks())
-        self.variances: list[float] = []
-        for block in self.blocks:
-            block.omega.fill_(1.0)
-
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        """Record while this context is open."""
-        outputs = [self.stack.embed_dropout, *(block.dropout for block in self.blocks)]
-        handles = [module.register_forward_hook(self.record) for module in outputs]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def record(self, module: nn.Module, args: tuple, output: Tensor) -> None:
-        self.variances.append(_variance(output[self.mask]))
-
-    def write(self) -> list[float]:
-        """Write ω into the blocks."""
-        sums = torch.tensor(self.variances[:-1], dtype=torch.float64).cumsum(0)
-        omega = [1.0, *sums[1:].sqrt().tolist()]
-        for block, value in zip(self.blocks, omega, strict=True):
-            block.omega.fill_(value)
-        return omega
-
-
-class _ReferenceProfile:
-    """ω assigned on the way, as the authors' code does."""
-
-    def __init__(self, stack: AdminStack, mask: Tensor):
-        self.blocks = cast("list[AdminPostNorm]", stack.residual_blocks())
-        self.omega = [1.0]
-        self.skip_variance = 0.0
-
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        """Measure and assign while this context is open."""
-        handles = [block.register_forward_pre_hook(self.before) for block in self.blocks]
-        handles += [block.dropout.register_forward_hook(self.after) for block in self.blocks]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def before(self, block: AdminPostNorm, args: tuple) -> None:
-        block.omega.fill_(self.omega[-1])
-        self.skip_variance = _variance(args[0] * block.omega)
-
-    def after(self, module: nn.Module, args: tuple, output: Tensor) -> None:
-        self.omega.append(math.sqrt(self.skip_variance + _variance(output)))
-
-    def write(self) -> list[float]:
-        """ω was written on the way; the last value would be that of a sublayer which is not there."""
-        return self.omega[:-1]
 
 
 def needs_profiling(model: Any) -> bool:
@@ -185,12 +81,48 @@ def needs_profiling(model: Any) -> bool:
     return bool(blocks) and all(block.has_initial_omega() for block in blocks)
 
 
-def omega_origin(config: AdminConfig) -> str:
-    """Name the origin of a model's ω: `deepnorm`, `log_n`, `n`, or `profiled` or `profiled_reference` on a batch."""
-    if config.variant == "deepnorm":
-        return "deepnorm"
-    if config.omega_rule not in MODES:
-        return str(config.omega_rule)
-    if not config.omega_profiled:
-        return "log_n"  # which holds until profiling
-    return "profiled" if MODES[config.omega_rule] == "unit" else "profiled_reference"
+def _variance(x: Tensor) -> float:
+    """Population variance over all elements, in float64."""
+    return x.double().var(correction=0).item()
+
+
+class _UnitProfile:
+    """Variances of the embedding and of every f_i of a stack, while ω = 1 everywhere."""
+
+    def __init__(self, stack: AdminStack, mask: Tensor):
+        self.mask = mask
+        self.variances: list[float] = []
+        stack.embed_dropout.register_forward_hook(self.record)
+        for block in stack.residual_blocks():
+            cast(AdminPostNorm, block).omega.fill_(1.0)
+            block.dropout.register_forward_hook(self.record)
+
+    def record(self, module: nn.Module, args: tuple, output: Tensor) -> None:
+        self.variances.append(_variance(output[self.mask]))
+
+    def omega(self) -> list[float]:
+        """ω_1 = 1 and the roots of the sums; the variance of the last f_i belongs to no sublayer's ω."""
+        sums = torch.tensor(self.variances[:-1], dtype=torch.float64).cumsum(0)
+        return [1.0, *sums[1:].sqrt().tolist()]
+
+
+class _ReferenceProfile:
+    """ω assigned on the way, as the authors' code does."""
+
+    def __init__(self, stack: AdminStack, mask: Tensor):
+        self.values = [1.0]
+        self.skip_variance = 0.0
+        for block in stack.residual_blocks():
+            block.register_forward_pre_hook(self.before)
+            block.dropout.register_forward_hook(self.after)
+
+    def before(self, block: AdminPostNorm, args: tuple) -> None:
+        block.omega.fill_(self.values[-1])
+        self.skip_variance = _variance(args[0] * block.omega)
+
+    def after(self, module: nn.Module, args: tuple, output: Tensor) -> None:
+        self.values.append(math.sqrt(self.skip_variance + _variance(output)))
+
+    def omega(self) -> list[float]:
+        """The values that were assigned; the last one would be that of a sublayer which is not there."""
+        return self.values[:-1]

@@ -28,13 +28,14 @@ from admin_nmt.decoding.scoring import encode_pairs, score_pairs
 from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.hub.model_folder import read_config
-from admin_nmt.hub.model_info import export_outlook, omega_tensors
+from admin_nmt.hub.model_info import export_outlook
 from admin_nmt.metrics.scores import corpus_scores, reference_rows
 from admin_nmt.runs.recipe import Recipe
 from admin_nmt.system.errors import describe
 from admin_nmt.trainer.evaluation import evaluate_translator
 from admin_nmt.weights.exporting import ExportError, FoldingError, standard_model
 from admin_nmt.weights.folding import fold_omega
+from admin_nmt.weights.omega import stored_omega
 
 
 def lines(path: Path) -> list[str]:
@@ -401,7 +402,7 @@ def test_info_foresees_what_the_export_says(tmp_path, tiny_model, fields):
         model.model.encoder.residual_blocks()[sublayer].omega[0] = value
     model.save_pretrained(tmp_path)
     config = read_config(tmp_path)
-    outlook = export_outlook(config, omega_tensors(tmp_path, config))
+    outlook = export_outlook(config, stored_omega(tmp_path, config))
     try:
         assert outlook.startswith(type(standard_model(model)).__name__)
     except (ExportError, FoldingError) as refusal:

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from admin_nmt.model.configuration_admin import PAPERS, VARIANTS
+from admin_nmt.model.configuration_admin import PAPERS
 from admin_nmt.model.residual import Residual, residual_block
 from admin_nmt.model.rivals import rival_block
-from admin_nmt.model.sublayers import omega_keys, sublayer_names
 
 LAST = (2, "ffn")  # the last sublayer of the third layer, where all variants differ
 
@@ -65,11 +64,3 @@ def test_skip_connection_keeps_its_type_beside_half_precision(block):
     x = torch.randn(2, 16)
     for variant in PAPERS:
         assert block(variant)(x, lambda y: y.bfloat16()).dtype == torch.float32
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_omega_is_where_the_table_says(tiny_model, variant):
-    model = tiny_model(variant=variant)
-    keys = omega_keys(model.config)
-    assert sorted(keys.values()) == sorted(name for name in model.state_dict() if name.endswith(".omega"))
-    assert list(keys) == (sublayer_names(model.config) if keys else [])

@@ -10,7 +10,7 @@ from toy import random_ids
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
-from admin_nmt.weights.folding import omega_by_sublayer
+from admin_nmt.weights.omega import omega_by_sublayer
 
 TRAINING = ("loss", "nll", "grad_norm", "learning_rate", "target_tokens_per_second", "omega_encoder", "omega_decoder")
 

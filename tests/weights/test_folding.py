@@ -12,7 +12,8 @@ from toy import randomised
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.weights.exporting import standard_model
-from admin_nmt.weights.folding import FoldingError, fold_layer_scale, fold_omega
+from admin_nmt.weights.folding import FoldingError, fold_omega, folded
+from admin_nmt.weights.omega import omega_keys, sublayer_names
 
 FOLDED = ("post_ln", "admin", "deepnorm", "ds_init")
 DEPTHS = [(1, 1), (2, 3), (6, 6), (18, 18), (60, 12)]
@@ -93,9 +94,9 @@ def test_a_uniform_first_omega_folds_up_to_epsilon(tiny_config, inputs, fields, 
 
 def test_layernorm_scaling_becomes_pre_ln(tiny_model, inputs):
     model = tiny_model(variant="ln_scaling").double()
-    folded = fold_layer_scale(model)
-    assert folded.config.variant == "pre_ln"
-    torch.testing.assert_close(logits(folded, inputs), logits(model, inputs), atol=1e-12, rtol=0)
+    plain = folded(model)
+    assert plain.config.variant == "pre_ln"
+    torch.testing.assert_close(logits(plain, inputs), logits(model, inputs), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +114,14 @@ def test_leaves_the_model_alone(tiny_model, fields):
     model = tiny_model(**fields).train()
     model.generation_config.num_beams = 5
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    folded = (fold_layer_scale if "ln_scaling" in fields.values() else fold_omega)(model)
+    plain = folded(model)
     with torch.no_grad():
-        for parameter in folded.parameters():
+        for parameter in plain.parameters():
             parameter.zero_()
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.config.variant == fields.get("variant", "admin")
-    assert folded.training and folded.generation_config.num_beams == 5
-    assert not any("omega" in name for name in folded.state_dict())
+    assert plain.training and plain.generation_config.num_beams == 5
+    assert not any("omega" in name for name in plain.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,15 @@ def test_other_variants_are_refused_by_name(tiny_model, variant):
         fold_omega(tiny_model(variant=variant))
 
 
-@pytest.mark.parametrize(("fold", "variant"), [(fold_omega, "admin"), (fold_layer_scale, "ln_scaling")])
-def test_half_precision_is_refused(tiny_model, fold, variant):
+@pytest.mark.parametrize("variant", ["admin", "ln_scaling"])
+def test_half_precision_is_refused(tiny_model, variant):
     with pytest.raises(FoldingError, match="bfloat16"):
-        fold(tiny_model(variant=variant).bfloat16())
+        folded(tiny_model(variant=variant).bfloat16())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_omega_of_every_sublayer_has_a_name(tiny_model, variant):
+    model = tiny_model(variant=variant)
+    keys = omega_keys(model.config)
+    assert sorted(keys.values()) == sorted(name for name in model.state_dict() if name.endswith(".omega"))
+    assert list(keys) == (sublayer_names(model.config) if keys else [])
