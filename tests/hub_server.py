@@ -189,14 +189,6 @@ class Handler(BaseHTTPRequestHandler):
         repo.commit("main", {".gitattributes": File(b"*.safetensors filter=lfs\n", is_lfs=False)}, "initial commit")
         return self.reply({"url": url, "name": repo_id})
 
-    def branch(self, body: bytes, repo_id: str, branch: str) -> None:
-        self.check_token()
-        repo = self.repo(repo_id)
-        if branch in repo.branches:
-            raise Refusal(409, f"Reference already exists: refs/heads/{branch}")
-        repo.branches[branch] = repo.branches["main"]
-        self.reply({})
-
     def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
         sha, tree = self.commit_of(repo_id, revision or "main")
         files = [{"rfilename": path} for path in tree]
@@ -289,7 +281,6 @@ SPACES = {"/api/spaces/": "/api/models/spaces:", "/spaces/": "/spaces:"}  # a Sp
 ROUTES = [
     ("POST /api/repos/create", Handler.create),
     ("POST /api/validate-yaml", Handler.validate_yaml),
-    (f"POST /api/models/{REPO}/branch/(.+)", Handler.branch),
     (f"POST /api/models/{REPO}/preupload/(.+)", Handler.preupload),
     (f"POST /api/models/{REPO}/commit/(.+)", Handler.commit),
     (f"GET /api/models/{REPO}/tree/([^/]+)(?:/(.+))?", Handler.tree),

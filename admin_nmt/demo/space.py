@@ -52,7 +52,7 @@ def publish_with_space(run: Path, repo: str, *, private: bool = False) -> Iterat
     with TemporaryDirectory() as name:
         write_space(Path(name), shown, repo)
         yield from publish_run(run, repo, private=private)
-        yield push_folder(name, repo, repo_type="space", private=private or None, commit_message="Upload page")
+        yield push_folder(name, repo, repo_type="space", private=private)
 
 
 def write_space(folder: Path, model: Path, repo: str) -> None:

@@ -1,4 +1,4 @@
-"""Cards: the README.md of a run's models, of an export, of a model that training pushes, and of a Space.
+"""Cards: the README.md of a run's models, of an export, and of a Space.
 
 All are made here, from facts that are handed over: the front matter by huggingface_hub, the text by a template of
 `card_templates/`, in which one snippet shows how a model is used. What the package reads of a card is here too.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub import CardData, EvalResult, ModelCardData, SpaceCardData, metadata_load
 from huggingface_hub.utils import validate_repo_id
@@ -24,9 +24,6 @@ from ..model.configuration_admin import AdminConfig
 from ..system.files import write_text_whole
 from ..system.markdown import escaped
 from .run_folder import FINAL, STANDARD, RecipeFacts, Results, TestScores
-
-if TYPE_CHECKING:
-    from transformers.modelcard import TrainingSummary
 
 CARD, OMEGA = "README.md", "omega.png"
 METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
@@ -71,7 +68,7 @@ def run_card(facts: Results, folder: Path, repo_id: str | None = None) -> str:
         config,
         language=list(dict.fromkeys(languages)),
         license=author.get("license") or "unknown",
-        datasets=author.get("dataset_type"),
+        dataset=author.get("dataset_type"),
         code=unfolded or prepared,
         scores=_scores(facts.test, languages, test_set, author.get("dataset_type")),
     )
@@ -108,12 +105,11 @@ def _header(
     name: str,
     config: Any,
     *,
-    language: str | list[str] | None = None,
+    language: list[str] | None = None,
     license: str | None = None,
-    datasets: str | list[str] | None = None,
+    dataset: str | None = None,
     code: bool,
     scores: list[EvalResult] | None = None,
-    tags: Iterable[str] = (),
 ) -> ModelCardData:
     """The front matter of a model.
 
@@ -128,9 +124,9 @@ def _header(
         license=license,
         library_name="transformers",
         pipeline_tag="translation",
-        datasets=[datasets] if isinstance(datasets, str) else datasets,
+        datasets=[dataset] if dataset else None,
         metrics=list(METRICS) if scores else None,
-        tags=["admin_nmt", config.variant, *["deep-transformer"] * deep, *["custom_code"] * code, *tags],
+        tags=["admin_nmt", config.variant, *["deep-transformer"] * deep, *["custom_code"] * code],
         model_name=name.split("/")[-1],
         eval_results=scores,
     )
@@ -182,48 +178,6 @@ def write_export_card(folder: Path, name: str | None = None) -> Path:
     )
     write_text_whole(folder / CARD, text)
     return folder / CARD
-
-
-def training_card(
-    summary: "TrainingSummary",
-    config: AdminConfig,
-    settings: Mapping[str, Any],
-    repo_id: str | None,
-    *,
-    code: bool,
-    joint: bool,
-) -> str:
-    """Render the draft of a card for a model that is pushed while it is trained.
-
-    Args:
-        summary: what transformers' Trainer knows of the training, and what its user has told.
-        settings: of the training, as they are to be shown.
-        repo_id: where the model is pushed to.
-        code: whether code comes with the model.
-        joint: whether one tokenizer serves both languages.
-    """
-    datasets = summary.dataset if isinstance(summary.dataset, list) else [summary.dataset] * bool(summary.dataset)
-    header = _header(
-        summary.model_name,
-        config,
-        language=summary.language,
-        license=summary.license,
-        datasets=summary.dataset_tags,
-        code=code,
-        tags=[summary.tags] if isinstance(summary.tags, str) else summary.tags or (),
-    )
-    return _page(
-        header,
-        "training.md.jinja",
-        name=summary.model_name,
-        config=config,
-        summary=summary,
-        datasets=datasets,
-        settings=settings,
-        repo_id=repo_id or summary.model_name,
-        loading=", trust_remote_code=True" if code else "",
-        joint=joint,
-    )
 
 
 def space_card(title: str, model: str, license: str | None, version: str, sdk_version: str, python: str) -> str:

@@ -186,30 +186,19 @@ def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationCon
     path = folder / "generation_config.json"
     if not path.exists() and not isinstance(config, AdminConfig):
         return GenerationConfig.from_model_config(config)
+    values: Any = None
     try:
         values = json.loads(path.read_bytes())
         GenerationFields.model_validate(values)
         return GenerationConfig.from_pretrained(folder)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {sentence(error, values)[1]}; copy it again") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is damaged ({error}); copy it again") from error
-    except OSError as error:
-        raise ValueError(
-            f"{path}: cannot be read ({error.strerror}); copy it from where the model was saved"
-        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        what = sentence(error, values)[1] if isinstance(error, ValidationError) else error
+        raise ValueError(f"{path}: cannot be read: {what}; copy it again") from error
 
 
 def beam_size(folder: Path) -> int:
     """Beam size of the search that a model was saved with, 5 where it names none."""
-    for name in ("generation_config.json", "config.json"):  # the Hub's older models have it in the second
-        try:
-            size = json.loads((folder / name).read_bytes()).get("num_beams")
-        except (OSError, ValueError, AttributeError, RecursionError):  # loading the model will say so
-            continue
-        if type(size) is int and size >= 1:
-            return size
-    return 5
+    return generation_defaults(folder, read_config(folder)).num_beams or 5
 
 
 def check_weights(folder: Path, config: PreTrainedConfig) -> None:

@@ -3,10 +3,10 @@
 import logging
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from ..data.tokenization.tokenizer_folder import TARGET_FOLDER
@@ -28,11 +28,6 @@ REPLACED = {
 }
 
 logger = logging.getLogger(__name__)
-HINTS = {
-    401: "log in with `hf auth login`, or set HF_TOKEN to a token that may write",
-    403: "use a token that may write there",
-    412: "someone else pushed in the meantime; look at their commit, then push again",
-}
 
 
 class HubError(OSError):
@@ -44,9 +39,7 @@ def push_folder(
     repo_id: str,
     *,
     repo_type: Literal["model", "space"] = "model",
-    private: bool | None = None,
-    revision: str | None = None,
-    commit_message: str = "Upload model",
+    private: bool = False,
 ) -> str:
     """Make a repository hold the model of a folder, in one commit; create the repository if there is none.
 
@@ -57,30 +50,25 @@ def push_folder(
     Args:
         folder: the model; files in it that are no part of a model are not pushed, and a warning names them.
         repo_type: "space" for a folder with the app of a Gradio Space.
-        private: whether a new repository is private; True refuses one that is public already.
-        revision: the branch, created from `main` if it is missing; default `main`.
+        private: make a new repository private, and refuse one that is public already.
 
     Returns:
         The commit's URL.
 
     Raises:
-        ValueError: the folder holds no file, or a link to one elsewhere, which nobody meant to publish.
+        ValueError: the folder holds no file of a model.
         HubError: the Hub refused, failed or could not be reached; the repository keeps its last complete revision.
     """
     files = files_to_push(Path(folder), repo_type)
     try:
         api = HfApi()
         sdk = "gradio" if repo_type == "space" else None
-        created = api.create_repo(repo_id, private=private, exist_ok=True, repo_type=repo_type, space_sdk=sdk)
+        created = api.create_repo(repo_id, private=private or None, exist_ok=True, repo_type=repo_type, space_sdk=sdk)
         repo_id = created.repo_id
-        if revision is not None:
-            api.create_branch(repo_id, branch=revision, exist_ok=True, repo_type=repo_type)
-        info = api.space_info if repo_type == "space" else api.model_info
-        there = info(repo_id, revision=revision)
+        there: Any = api.repo_info(repo_id, repo_type=repo_type)
         if private and not there.private:
-            raise HubError(f"{repo_id}: is public on the Hub; make it private there, or push without `private`")
-        names = [file.rfilename for file in there.siblings or []]
-        stale = [path for path in names if is_stale(path, files, repo_type)]
+            raise ValueError("is public on the Hub; make it private there, or push without `private`")
+        stale = [file.rfilename for file in there.siblings or [] if is_stale(file.rfilename, files, repo_type)]
         # Not upload_folder, which makes several commits of a folder that takes long.
         commit = api.create_commit(
             repo_id,
@@ -88,15 +76,15 @@ def push_folder(
                 *(CommitOperationAdd(path, local) for path, local in files.items()),
                 *(CommitOperationDelete(path) for path in stale),
             ],
-            commit_message=commit_message,
-            revision=revision,
+            commit_message=f"Upload {repo_type}",
             repo_type=repo_type,
             parent_commit=there.sha,
         )
-    except HubError:
-        raise
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(f"{repo_id}: {reason(error)}") from error
+        raise HubError(
+            f"{repo_id}: {' '.join(str(error).split())}; the repository keeps its last complete revision: mend this "
+            "and push again, what arrived is not sent twice"
+        ) from error
     return commit.commit_url
 
 
@@ -114,7 +102,7 @@ def files_to_push(folder: Path, repo_type: str) -> dict[str, Path]:
     """The files of a model or a Space by their path in the repository; a warning names what is neither.
 
     Raises:
-        ValueError: there are none, or one is a link that leads out of the folder.
+        ValueError: there are none.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {name: path for name, path in paths.items() if repo_type == "space" or is_part_of_model(name)}
@@ -122,11 +110,6 @@ def files_to_push(folder: Path, repo_type: str) -> dict[str, Path]:
         raise ValueError(f"{folder}: holds no file to push; give the folder of a saved model")
     if left := [name for name in paths if name not in files and name != TRAINING_ARGUMENTS]:
         logger.warning("%s: not pushed, as they are no part of a model: %s", folder, ", ".join(left))
-    inside = folder.resolve()
-    blobs = inside.parents[1] / "blobs" if inside.parent.name == "snapshots" else inside  # the Hub's own cache links
-    for path in files.values():
-        if not {inside, blobs} & set(path.resolve().parents):
-            raise ValueError(f"{path}: is a link that leads out of {folder}; put the file itself there, or remove it")
     return files
 
 
@@ -141,24 +124,3 @@ def is_stale(path: str, files: dict[str, Path], repo_type: str = "model") -> boo
     """Tell whether a file of the repository is a left-over of an earlier model, or of a Space's earlier package."""
     patterns = [one for one in REPLACED[repo_type] if "/" in one or "/" not in path]  # `*` matches / as well
     return path not in files and any(fnmatch(path, pattern) for pattern in patterns)
-
-
-def reason(error: BaseException) -> str:
-    """Describe in one sentence what went wrong and what to do."""
-    chain = [error]
-    while (cause := chain[-1].__cause__) is not None:
-        chain.append(cause)
-    answers = [cause for cause in chain if isinstance(cause, HfHubHTTPError)]
-    hint = "the repository keeps its last complete revision: push again, what arrived is not sent twice"
-    if answers:
-        response, said = answers[0].response, answers[0].server_message
-        what = f"the Hub answered {response.status_code}{f' ({said})' if said else ''} at {response.url.path}"
-        hint = HINTS.get(response.status_code, hint)
-    elif isinstance(error, ValueError):  # a name that no repository can have, a card whose header is no metadata
-        what, hint = str(error), "mend it and push again"
-    else:
-        what = ": ".join(dict.fromkeys(str(cause).rstrip(".") for cause in chain))
-        hint = (
-            f"is {constants.ENDPOINT} within reach? If a repository is there, it {hint.removeprefix('the repository ')}"
-        )
-    return " ".join(f"{what.rstrip('.')}; {hint}".split())

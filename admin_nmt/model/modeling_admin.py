@@ -8,12 +8,11 @@ size of the target vocabulary.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -24,7 +23,7 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import PushToHubMixin, TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -66,20 +65,6 @@ class AdminSeq2SeqLMOutput(Seq2SeqLMOutput):
     nll: Tensor | None = None
 
 
-@dataclass
-class ModelWithTokenizers(PushToHubMixin):
-    """Content of one commit: a model, and tokenizers by the subfolder they are saved in."""
-
-    model: PreTrainedModel
-    tokenizers: dict[str, PreTrainedTokenizerBase]
-
-    def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
-        self.model.save_pretrained(save_directory, **kwargs)
-        for subfolder, tokenizer in self.tokenizers.items():
-            tokenizer.model_max_length = self.model.config.max_position_embeddings
-            tokenizer.save_pretrained(Path(save_directory) / subfolder)
-
-
 class AdminPreTrainedModel(PreTrainedModel):
     """Initialisation as in the papers' code (Xavier, embeddings N(0, 1/d)), and what transformers wants to know."""
 
@@ -119,25 +104,6 @@ class AdminPreTrainedModel(PreTrainedModel):
             init.normal_(module.weight, std=std)
         elif callable(initialize := getattr(module, "initialize", None)):  # residual blocks, histories, positions
             initialize()
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        tokenizer: PreTrainedTokenizerBase | None = None,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Push weights, configurations, code and card as one commit, with the tokenizers if they are given.
-
-        Args:
-            tokenizer: the joint one, or that of the source.
-            target_tokenizer: that of the target if there are two; it goes to the subfolder `target_tokenizer`.
-            kwargs: as for every model of transformers.
-        """
-        given = {"": tokenizer, "target_tokenizer": target_tokenizer}
-        tokenizers = {subfolder: tokenizer for subfolder, tokenizer in given.items() if tokenizer is not None}
-        return ModelWithTokenizers(self, tokenizers).push_to_hub(repo_id, **kwargs)
 
 
 class AdminStack(AdminPreTrainedModel):

@@ -25,10 +25,6 @@ from .sublayers import SUBLAYERS, Stack, count_layers
 # Residual blocks and layers
 
 
-class DeepNorm(AdminPostNorm):
-    """x_i = LN(α x_{i−1} + f_i(x_{i−1})), Wang et al. 2022: ADMIN with α in the place of ω."""
-
-
 class ScaledPreNorm(PreNorm):
     """x_i = x_{i−1} + f_i(LN(x_{i−1}) / √l) in layer l, counted from 1 in each stack, Sun et al. 2025, section 4."""
 
@@ -90,11 +86,7 @@ class ReZeroLayer(AdminLayer):
 
     def run(self, x: Tensor, *functions: Function) -> Tensor:
         alpha = self.common()
-        return super().run(x, *(_scaled(f, alpha) for f in functions))
-
-
-def _scaled(f: Function, alpha: Tensor) -> Function:
-    return lambda x: f(x) * alpha
+        return super().run(x, *((lambda x, f=f: f(x) * alpha) for f in functions))
 
 
 class ReZeroEncoderLayer(ReZeroLayer, AdminEncoderLayer):
@@ -119,8 +111,8 @@ class TransparentDecoderLayer(AdminDecoderLayer):
 
 def rival_block(config: AdminConfig, stack: Stack, layer_idx: int, sublayer: str) -> Residual:
     """The block that a rival has in the place of [`residual_block`]'s."""
-    if config.variant == "deepnorm":
-        return DeepNorm(config, deepnorm_alpha(config, stack))
+    if config.variant == "deepnorm":  # x_i = LN(α x_{i−1} + f_i(x_{i−1})): ADMIN with α in the place of ω
+        return AdminPostNorm(config, deepnorm_alpha(config, stack))
     if config.variant == "ln_scaling":
         return ScaledPreNorm(config, layer_idx)
     if config.variant == "b2t" and sublayer == SUBLAYERS[stack][-1]:

@@ -119,4 +119,4 @@ def publish_run(folder: Path, repo: str, *, private: bool = False) -> Iterator[s
     for model in targets:
         check_card(folder, model, repo)
     for model, repo_id in targets.items():
-        yield push_folder(model, repo_id, private=private or None)
+        yield push_folder(model, repo_id, private=private)

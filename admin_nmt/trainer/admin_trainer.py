@@ -26,7 +26,6 @@ from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutp
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import save_tokenizers
 from ..data.tokenized_pairs import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
-from ..hub.cards import CARD, training_card
 from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
@@ -497,7 +496,7 @@ class AdminTrainer(TrainerHooks):
             save_tokenizers(folder, self.processing_class, self.target_tokenizer, positions=self.positions)
 
     def create_model_card(self, **facts: Any) -> None:
-        """Writes a draft of a card: how to load the model, scores, and the settings that this trainer really used.
+        """Writes the Trainer's draft of a card, with the settings that this trainer really used.
 
         Args:
             facts: what the Trainer's own `create_model_card` takes (`language`, `license`, `dataset`, ...).
@@ -510,16 +509,8 @@ class AdminTrainer(TrainerHooks):
             summary.finetuned_from = summary.finetuned_from or None
             optimizer = f"{args.optimizer}, betas ({args.adam_beta1}, {args.adam_beta2}), epsilon {args.adam_epsilon}"
             settings = {name: value for name, value in summary.hyperparameters.items() if "batch_size" not in name}
-            settings = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
-            text = training_card(
-                summary,
-                self.model.config,
-                settings,
-                self.hub_model_id,
-                code=bool(self.model._auto_class),
-                joint=self.target_tokenizer in (None, self.processing_class),
-            )
-            (Path(args.output_dir) / CARD).write_text(text, encoding="utf-8")
+            summary.hyperparameters = {"max_tokens": args.max_tokens} | settings | {"optimizer": optimizer}
+            (Path(args.output_dir) / "README.md").write_text(summary.to_model_card(), encoding="utf-8")
 
 
 def validation_nll(metrics: dict[str, float]) -> float:
