@@ -29,18 +29,15 @@ def average_checkpoints(folders: Sequence[str | Path]) -> dict[str, Tensor]:
         raise ValueError("there is no checkpoint to average; give at least one folder")
     with ExitStack() as stack:
         checkpoints = [_open_tensors(Path(folder), stack) for folder in folders]
+        first = checkpoints[0]
         for folder, checkpoint in zip(folders, checkpoints, strict=True):
-            _check_same_names(folders[0], checkpoints[0], folder, checkpoint)
-        names = progress_bar(
-            checkpoints[0],
-            desc=f"averaging {len(folders)} checkpoints",
-            unit="tensor",
-            shown=rank_and_size()[0] == 0,
-        )
-        return {
-            name: _mean(name, folders, [checkpoint[name].get_tensor(name) for checkpoint in checkpoints])
-            for name in names
-        }
+            if different := sorted(first.keys() ^ checkpoint.keys()):
+                raise ValueError(
+                    f"{different[0]} is not in both {folders[0]} and {folder}; average checkpoints of one run"
+                )
+        title, is_main = f"averaging {len(folders)} checkpoints", rank_and_size()[0] == 0
+        names = progress_bar(first, desc=title, unit="tensor", shown=is_main)
+        return {name: _mean(name, folders, [file[name].get_tensor(name) for file in checkpoints]) for name in names}
 
 
 def indexed_files(index: Path) -> list[Path]:
@@ -73,27 +70,14 @@ def _open_tensors(folder: Path, stack: ExitStack) -> dict[str, Any]:
     return tensors
 
 
-def _check_same_names(
-    first_folder: str | Path, first: dict[str, Any], folder: str | Path, checkpoint: dict[str, Any]
-) -> None:
-    different = sorted(first.keys() ^ checkpoint.keys())
-    if different:
-        name = different[0]
-        present, absent = (first_folder, folder) if name in first else (folder, first_folder)
-        raise ValueError(f"{name} is in {present} but not in {absent}; average checkpoints of one run")
-
-
 def _mean(name: str, folders: Sequence[str | Path], tensors: list[Tensor]) -> Tensor:
     first = tensors[0]
     for folder, tensor in zip(folders, tensors, strict=True):
-        if tensor.shape != first.shape or tensor.dtype != first.dtype:
+        is_like = (tensor.shape, tensor.dtype) == (first.shape, first.dtype)
+        if not is_like or not (first.is_floating_point() or torch.equal(tensor, first)):
             raise ValueError(
-                f"{name} is {tensor.dtype} {list(tensor.shape)} in {folder} but {first.dtype} {list(first.shape)} "
-                f"in {folders[0]}; average checkpoints of one run"
-            )
-        if not first.is_floating_point() and not torch.equal(tensor, first):
-            raise ValueError(
-                f"{name} holds integers that differ between {folders[0]} and {folder}; average checkpoints of one run"
+                f"{name} differs between {folders[0]} and {folder} in shape, in type or in integers; average "
+                "checkpoints of one run"
             )
     if not first.is_floating_point():
         return first

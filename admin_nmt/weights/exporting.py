@@ -119,7 +119,7 @@ def _renamed(model: AdminForConditionalGeneration, stock: PreTrainedModel) -> di
     for name, tensor in model.state_dict().items():
         for theirs, ours in NORM_NAMES.items():
             name = name.replace(ours, theirs)
-        state[name] = tensor.detach()
+        state[name] = tensor.detach().clone()  # saving drops all but one of tensors that share memory
     # An output layer that is not tied has a row for <pad>, which our model never reads.
     state["lm_head.weight"][model.config.pad_token_id] = 0
     frozen = {"final_logits_bias", "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"}

@@ -1,28 +1,19 @@
-"""Training and evaluation mode for the length of a `with` block; afterwards the model is in the mode it was in."""
+"""Evaluation mode for the length of a `with` block."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from torch import nn
 
 
-def training_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """With dropout."""
-    return _mode(model, True)
-
-
-def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """Without dropout."""
-    return _mode(model, False)
-
-
 @contextmanager
-def _mode(model: nn.Module, training: bool) -> Iterator[None]:
-    others = [module for module in model.modules() if module.training != training]
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Run a model without dropout; afterwards each of its modules is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
     try:
-        if others:  # else other threads may run the model meanwhile, which `train` would disturb
-            model.train(training)
+        if training:  # else other threads may run the model meanwhile, which `eval` would disturb
+            model.eval()
         yield
     finally:
-        for module in others:
-            module.training = not training
+        for module in training:
+            module.training = True

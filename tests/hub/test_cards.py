@@ -25,7 +25,6 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.cards import filter_rows, progress, run_card, write_export_card
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.runs import publishing
 from admin_nmt.runs.publishing import check_card, pictures, read_facts, write_card
 from admin_nmt.weights.exporting import export_standard
 
@@ -117,21 +116,6 @@ def test_a_card_and_its_pictures_are_checked(make_run, folder):
     (run / "curve.png").unlink()
     with pytest.raises(ValueError, match=r"curve\.png"):
         write_card(run, run / folder)
-
-
-def test_failed_writing_changes_nothing(make_run, monkeypatch):
-    run = make_run()
-    card = write_card(run, run / "standard")
-    before = {path.name: path.read_bytes() for path in (run / "standard").iterdir()}
-    make_run(lambda results: results["test"].update(bleu=1.0))
-
-    def full(omega, path):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(publishing, "plot_mean_omega", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_card(run, run / "standard")
-    assert {path.name: path.read_bytes() for path in card.parent.iterdir()} == before
 
 
 PAPERS = {

@@ -41,16 +41,12 @@ def test_nonsense_is_refused_by_name(named, fields):
         AdminConfig(**fields)
 
 
-@pytest.mark.parametrize(
-    ("field", "wrong"), [("variant", "preln"), ("positions", "fairsec"), ("omega_rules", "n")], ids=str
-)
-def test_a_model_validates_again(tmp_path, tiny_config, field, wrong):
+def test_a_model_validates_again(tiny_config):
     """`AutoConfig.from_pretrained(folder, variant="preln")` sets fields after the construction."""
-    tiny_config().save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path)
-    setattr(config, field, wrong)
+    config = tiny_config()
+    config.variant = "preln"
     for model in (AdminForConditionalGeneration, AdminModel):
-        with pytest.raises(StrictDataclassError, match=field):
+        with pytest.raises(StrictDataclassError, match="variant"):
             model(config)
 
 
@@ -80,17 +76,7 @@ def test_ids_follow_marians_layout(fields, pad):
 
 
 def test_round_trip(tmp_path, tiny_config):
-    config = tiny_config(
-        variant="dlcl_post_ln",
-        omega_rule="profile_reference",
-        dlcl_weights="average",
-        dlcl_normalize_history=False,
-        dlcl_dilation=2,
-        dlcl_period=3,
-        label_smoothing=0.2,
-        positions="fairseq",
-        score_padding=True,
-    )
+    config = tiny_config(variant="dlcl_post_ln", dlcl_weights="average", dlcl_period=3, positions="fairseq")
     config.save_pretrained(tmp_path)
     loaded = AutoConfig.from_pretrained(tmp_path)
     assert isinstance(loaded, AdminConfig)

@@ -124,7 +124,7 @@ def layer_outputs(encoder: AdminEncoder, ids: torch.Tensor) -> tuple[list[torch.
 
 
 def test_ones_are_the_dense_residual_network(tiny_model):
-    """Wang et al. 2019, figure 2; its other special cases are in test_denseformer.py and test_transparent.py."""
+    """Wang et al. 2019, figure 2; another special case is in test_transparent.py."""
     fields = {"dlcl_weights": "ones", "dlcl_normalize_history": False}
     encoder = tiny_model(variant="dlcl_pre_ln", **fields).model.encoder
     reads, writes = layer_outputs(encoder, torch.tensor([[5, 6, 7, 8, 9, 0]]))

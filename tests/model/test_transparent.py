@@ -48,12 +48,6 @@ def test_equation(models, batch):
         torch.testing.assert_close(z, plain.model.encoder.layer_norm(expected))
 
 
-def test_all_weight_on_the_last_layer_is_the_model_without_it(models, batch):
-    plain, transparent = models
-    transparent.model.encoder.history.weight.data = torch.tensor([[0.0, 0.0, 0.0, 1e4]] * 2)
-    torch.testing.assert_close(transparent(**batch).logits, plain(**batch).logits)
-
-
 def test_one_row_for_all_decoder_layers_is_the_last_row_of_dlcl(tiny_model, models, batch, layer):
     """Wang et al. 2019, figure 2."""
     _, transparent = models

@@ -7,13 +7,11 @@ import torch
 import transformers
 from packaging.version import Version
 from stock_worker import outputs, run_stock
-from toy import invoke, random_texts, toy_tokenizer
+from toy import random_texts, toy_tokenizer
 from transformers import AutoTokenizer
 
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.data.tokenization.byte_bpe import with_pad_at
-from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
-from admin_nmt.runs import finishing
 from admin_nmt.weights import exporting
 from admin_nmt.weights.exporting import ExportError, check_same_outputs, export_standard, standard_model
 
@@ -157,28 +155,11 @@ def test_half_precision_is_written_and_compared_in_float32(model, tokenizer, tmp
     assert json.loads((tmp_path / "stock" / "export.json").read_text())["max_logit_error"] < 1e-4
 
 
-def test_a_folder_in_half_precision_is_folded_and_exported(model, tokenizer, tmp_path):
-    model().bfloat16().save_pretrained(tmp_path / "model")
-    save_tokenizers(tmp_path / "model", tokenizer)
-    for command in ("fold", "export"):
-        invoke("model", command, tmp_path / "model", "--output", tmp_path / command)
-    finishing.export(tmp_path / "model", tmp_path / "standard")
-    assert (tmp_path / "standard" / "model.safetensors").exists()
-
-
-@pytest.mark.parametrize("content", [None, [], ["notes.txt"]], ids=["no folder", "empty", "full"])
-def test_a_failure_leaves_the_folder_as_it_was(model, tokenizer, tmp_path, monkeypatch, content):
-    """That of a check, or as the folder holds files."""
+def test_a_failed_check_leaves_no_folder(model, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "check_same_outputs", lambda *args: pytest.fail("differs"))
-    folder = tmp_path / "stock"
-    if content is not None:
-        folder.mkdir()
-        for name in content:
-            (folder / name).touch()
-    with pytest.raises(ValueError if content else pytest.fail.Exception):
-        export_standard(model(), tokenizer, folder)
-    assert list(tmp_path.iterdir()) == ([] if content is None else [folder])
-    assert content is None or [path.name for path in folder.iterdir()] == content
+    with pytest.raises(pytest.fail.Exception):
+        export_standard(model(), tokenizer, tmp_path / "stock")
+    assert not list(tmp_path.iterdir())
 
 
 def test_check_finds_a_wrong_weight(model):
