@@ -51,24 +51,6 @@ def softmax_over_keys(scores: Tensor) -> Tensor:
     return filled.softmax(-1, dtype=dtype)[..., :keys].to(scores.dtype)
 
 
-def without_padded_keys(
-    key: Tensor, value: Tensor, mask: Tensor, queries: int
-) -> tuple[Tensor, Tensor, dict[str, Tensor | int]]:
-    """The keys and values [B, heads, S, d] that a mask [B, S] keeps, in one row, and lengths as flash attention reads.
-
-    transformers would drop queries by the same mask, but they are the target's and the mask is the source's.
-
-    Returns:
-        Keys and values [1, heads, kept, d], and the lengths of `queries` queries and the kept keys of each sentence.
-    """
-    kept, device = mask.bool(), mask.device
-    key, value = (states.transpose(1, 2)[kept].transpose(0, 1)[None] for states in (key, value))
-    ends = torch.arange(0, (len(mask) + 1) * queries, queries, dtype=torch.int32, device=device)
-    key_ends = nn.functional.pad(kept.sum(1).cumsum(0), (1, 0)).to(torch.int32)
-    lengths: dict[str, Tensor | int] = {"cu_seq_lens_q": ends, "cu_seq_lens_k": key_ends}
-    return key, value, lengths | {"max_length_q": queries, "max_length_k": mask.shape[1]}
-
-
 class AdminAttention(nn.Module):
     """Multi-head attention, of a sequence to itself or to `key_value_states`."""
 
@@ -124,9 +106,6 @@ class AdminAttention(nn.Module):
         attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        if is_cross and isinstance(attention_mask, Tensor) and attention_mask.dim() == 2:  # of flash attention alone
-            key, value, lengths = without_padded_keys(key, value, attention_mask, query.shape[2])
-            attention_mask, kwargs = None, kwargs | lengths
         dropout = self.attention_dropout.p if self.training else 0.0
         output, weights = attention_interface(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs

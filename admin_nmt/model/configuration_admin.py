@@ -184,18 +184,16 @@ class AdminConfig(PreTrainedConfig):
                 f"{self.decoder_vocab_size} differ; set it to False for two vocabularies"
             )
 
-    def validate_depth(self) -> None:
+    def validate_variant(self) -> None:
         for field in ("encoder_layers", "decoder_layers"):
             layers = getattr(self, field)
             needed = self.has_history or self.has_omega or self.variant in (*TRANSPARENT, "t_fixup")
             if layers < 0 or (layers == 0 and (needed or field == "decoder_layers")):
                 raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
-        if self.train_omega and self.variant != "admin":
-            raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
-
-    def validate_released_init(self) -> None:
         if self.released_init and self.variant not in ("b2t", "ds_init"):
             raise ValueError(f"released_init: variant {self.variant!r} has one initialisation; leave it out")
+        if self.train_omega and self.variant != "admin":
+            raise ValueError(f"train_omega: variant {self.variant!r} has no ω to train; use variant 'admin'")
 
     def validate_probabilities(self) -> None:
         for field in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
@@ -214,13 +212,6 @@ class AdminConfig(PreTrainedConfig):
                 f"eos_token_id: {self.eos_token_id} is also pad_token_id, which is never scored: no translation ends "
                 "before its greatest length; give <pad> an id of its own"
             )
-        # A model can be built and run without them; `config.vocab_size = n` leaves them as they were.
-        for field, token in (
-            ("decoder_start_token_id", self.decoder_start_token_id),
-            *(("eos_token_id", i) for i in ends),
-        ):
-            if token is not None and not 0 <= token < self.decoder_vocab_size:
-                logger.warning_once(f"{field}: {token} is outside the vocabulary of {self.decoder_vocab_size}")
 
 
 __all__ = ["AdminConfig"]

@@ -72,9 +72,7 @@ class AdminPreTrainedModel(PreTrainedModel):
     config_class = AdminConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _supports_flash_attn = True
     _supports_sdpa = True
-    _supports_flex_attn = True
     _can_compile_fullgraph = True
 
     def __init__(self, config: AdminConfig, *args: Any, **kwargs: Any):

@@ -193,7 +193,7 @@ def _alone(model: AdminForConditionalGeneration) -> AdminForConditionalGeneratio
     does, whose copy is in float32.
     """
     copied = type(model)(copy.deepcopy(model.config)).to(torch.promote_types(model.dtype, torch.float32))
-    copied.set_attn_implementation("eager")  # flash attention needs a GPU
+    copied.set_attn_implementation("eager")  # others may need a GPU
     copied.load_state_dict({name: tensor.cpu() for name, tensor in model.state_dict().items()})
     copied.generation_config = model.generation_config
     return copied

@@ -87,7 +87,7 @@ loss-4k loss-57k
 updates-18-18-4k updates-18-18-16k updates-18-18-57k
 updates-60-12-4k-checkpointing updates-60-12-16k-checkpointing updates-60-12-57k-checkpointing
 updates-6-6-4k-workers updates-60-12-4k-workers updates-60-12-4k-parts updates-60-12-4k-parts-auto
-updates-60-12-4k-cudnn updates-60-12-16k-cudnn updates-60-12-4k-eager updates-60-12-16k-flash_attention_2
+updates-60-12-4k-cudnn updates-60-12-16k-cudnn updates-60-12-4k-eager
 updates-6-6-4k-float32 updates-60-12-4k-float32 updates-6-6-4k-tf32 updates-60-12-4k-tf32
 updates-6-6-16k-compiled updates-18-18-16k-compiled
 train-post_ln-6-6 train-admin-6-6 train-pre_ln-6-6 train-pre_ln-18-18 train-pre_ln-60-12
@@ -106,7 +106,6 @@ FIELDS: dict[str, Fields] = {  # of a recipe, by the words in a step's name
     "auto": {"training.auto_micro_batch": True},
     "cudnn": {"training.cudnn_attention": True},
     "eager": {"model.attn_implementation": "eager"},
-    "flash_attention_2": {"model.attn_implementation": "flash_attention_2"},
     "float32": {"training.bf16": False},
     "tf32": {"training.bf16": False, "training.tf32": True},
 }
