@@ -1,10 +1,8 @@
 """Output of the commands, and silence of the libraries below them."""
 
-import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +26,6 @@ def quiet() -> None:
         disable_progress_bars()
     else:  # which takes half a second to load, and many commands never need it
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Switch Python's garbage collection off during imports and the loading of a model, of which nothing is garbage.
-
-    It would go over millions of objects, several times while they are made and again at the end of the program: a fifth
-    of the time from launch to translation.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.freeze()  # leaves what is there by now out of later collections
-            gc.enable()
 
 
 def write_lines(lines: Iterable[str], output: Path | None = None) -> None:

@@ -1,36 +1,26 @@
-"""The command translate: lines in, translations out.
-
-Which lines go in and out, and which processes translate them, is decided in `translate`; what is written for a line, by
-`admin_nmt.decoding.translation_formats`, for which `load_translator` loads the model in each of these processes.
-"""
+"""The command translate: lines in, translations out."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..decoding.options import Engine, SearchOptions
+from ..system.loading import loading
 from .options import (
     Chunk,
     EngineArguments,
     SearchArguments,
-    check_device,
     check_language,
     check_output,
 )
-from .output import loading, quiet, say, write_lines
+from .output import quiet, say
 from .parsing import expanded
 
 if TYPE_CHECKING:
     from ..decoding.translation_formats import LineTranslator
-    from ..decoding.usual_scores import Unusual
-
-LATENCY = 0.1  # seconds that a line from a terminal or pipe waits for others, to be translated together
 
 
 @dataclass(frozen=True)
@@ -176,134 +166,33 @@ def translate(
         raise typer.BadParameter("--output is the file of --input; name another one")
 
     with loading():
-        from ..decoding.file_translation import PartialFile, translate_file
-        from ..decoding.translation_formats import LineTranslator, numbered
-        from ..decoding.usual_scores import Unusual, add_up_unusual
-        from ..decoding.worker_processes import translating
+        from ..decoding.translation_formats import LineTranslator
+        from ..decoding.translation_job import TranslationJob, places, translate_lines
+        from ..decoding.usual_scores import Unusual
         from ..hub.model_folder import local_folder
 
     writing = target.line_translator()
     if source.split_sentences and (target.nbest > 1 or writing != LineTranslator()):
         raise typer.BadParameter("--split-sentences gives one translation a line, as text, without anything besides")
-    places = _places(device, processes)
+    where = places(device, processes)
     quiet()
     folders = [local_folder(model) for model in models]
     options = search.options(folders[0], nbest=target.nbest)
-    language = source.language(folders[0])
+    job = TranslationJob(folders, writing, source.language(folders[0]), options, engine, quiet)
     lines, is_live = source.lines()
-    progress = len(places) == 1 and source.text is None and not (is_live and output is None)
-    load = partial(load_translator, folders, language, writing, progress, options, engine)
     unusual = Unusual()
-    with ExitStack() as stack:
-        if output is not None:
-            settings = (
-                _settings(folders, writing) | {"split_sentences": language} | options.settings() | engine.settings()
-            )
-            file = stack.enter_context(PartialFile(output, settings))
-            if file.lines:
-                say(f"continuing after the {file.lines} finished lines of {file.partial}")
-        if not target.no_warning:
-            stack.callback(_warn, unusual)
-        in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
-        in_order = add_up_unusual(in_order, unusual)
-        if writing.form == "nbest":
-            in_order = numbered(in_order, file.lines if output is not None else 0)
-        shown = source.text is None
-        if output is not None:
-            translate_file(in_order, lines, file, chunk_size=chunk, progress=shown)
-        else:
-            _answer(in_order, lines, chunk, LATENCY if is_live else None, progress=not progress and shown)
-
-
-def _warn(unusual: "Unusual") -> None:
-    """Say on stderr how many sentences were unlike the training text, if any were."""
-    if unusual.count:
-        say(f"warning: {unusual.message()}")
-
-
-@loading()
-def load_translator(
-    folders: list[Path],
-    language: str | None,
-    writing: "LineTranslator",
-    progress: bool,
-    options: SearchOptions,
-    engine: Engine,
-    *,
-    device: str | None = None,
-    threads: int | None = None,
-) -> Callable[[list[str]], list[str]]:
-    """Load what gives the lines to write for some lines; called in the process that translates.
-
-    Args:
-        folders: of the model, or of several as an ensemble.
-        language: code of the language whose sentences are translated one by one; None for whole lines.
-        writing: what is written for whole lines.
-        progress: show a progress bar.
-        options: of the search.
-        engine: what computes it, on this `device`.
-        threads: of the process; by default as many as it has.
-    """
-    quiet()
-    import torch
-
-    from ..decoding.file_translation import one_line
-    from ..decoding.translator import Translator
-    from ..decoding.usual_scores import with_unusual
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    translator = Translator.from_pretrained(folders, device=device, options=options, **asdict(engine))
-    if language is None:
-        return with_unusual(translator, partial(writing, translator, progress=progress))
-    from ..decoding.paragraphs import translate_paragraphs
-
-    return with_unusual(
-        translator, lambda lines: map(one_line, translate_paragraphs(translator, lines, language, progress=progress))
-    )
-
-
-def _settings(folders: list[Path], writing: "LineTranslator") -> dict[str, Any]:
-    """Settings that the lines of a file depend on besides search and engine, as JSON; without what is as by default."""
-    from ..hub.model_folder import fingerprint
-
-    model = "+".join(fingerprint(folder)[:16] for folder in folders)
-    written = {name: value for name, value in asdict(writing).items() if value != getattr(type(writing), name)}
-    return {"model": model} | written
-
-
-def _places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
-    """The device of each process, and its share of the threads if there are several."""
-    import torch
-
-    names: list[str | None] = [name.strip() for name in device.split(",")] if device else []
-    for name in names:
-        check_device(name)
-    if processes and processes < len(names):
-        raise typer.BadParameter(f"--processes {processes}: --device names {len(names)}; give as many, or leave it out")
-    if processes and processes > 1 and not names:
-        names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    count = processes or len(names) or 1
-    threads = max(1, torch.get_num_threads() // count) if count > 1 else None
-    return [{"device": (names or [None])[number % len(names or [None])], "threads": threads} for number in range(count)]
-
-
-def _answer(
-    in_order: Callable[[Iterable[list[str]]], Iterable[tuple[list[str], Any]]],
-    lines: Iterator[str],
-    chunk: int,
-    latency: float | None,
-    *,
-    progress: bool,
-) -> None:
-    """Write translations to stdout as they come; with a `latency`, of what has come by then."""
-    from ..decoding.file_translation import chunks
-    from ..decoding.streaming import arriving
-    from ..system.terminal import progress_bar
-
-    parts = chunks(lines, chunk) if latency is None else arriving(lines, chunk, latency)
-    shown = progress and not sys.stdin.isatty() and not sys.stdout.isatty()
-    with progress_bar(desc="lines", unit="line", shown=shown) as bar:
-        for part, written in in_order(parts):
-            write_lines(written)
-            bar.update(len(part))
+    try:
+        translate_lines(
+            job,
+            lines,
+            where,
+            output=output,
+            chunk_size=chunk,
+            is_live=is_live,
+            progress=source.text is None,
+            unusual=unusual,
+            say=say,
+        )
+    finally:
+        if unusual.count and not target.no_warning:
+            say(f"warning: {unusual.message()}")

@@ -65,8 +65,6 @@ def test_the_overview_fits_on_one_screen_and_every_command_has_examples():
     ("arguments", "named"),
     [
         ("translate model --text a --input b", "--input"),
-        ("translate model --device cpu,abc", "'abc'"),
-        ("translate model --device cpu,cpu --processes 1", "--processes"),
         ("translate model --source-language de", "--split-sentences"),
         ("translate model --split-sentences --nbest 2", "--split-sentences"),
         ("translate model --sampling --num-beams 4", "--num-beams"),

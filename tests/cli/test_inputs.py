@@ -39,6 +39,8 @@ def standard(tmp_path, model, tokenizer) -> Path:
     ("command", "named"),
     [
         ("translate {model} --text a --num-beams 301", "num_beams"),
+        ("translate {model} --device cpu,abc", "'abc'"),
+        ("translate {model} --device cpu,cpu --processes 1", "--processes"),
         ("train bad.yaml", "bad.yaml: unknown field trainig"),
         ("memory bad.yaml", "bad.yaml: unknown field trainig"),
         ("experiment bad.yaml", "bad.yaml: unknown field trainig"),

@@ -11,7 +11,7 @@ import torch
 from toy import ENVIRONMENT, error, invoke, random_texts, started_translation
 
 from admin_nmt import Translator
-from admin_nmt.cli import translate_command
+from admin_nmt.decoding import translation_job
 
 LOADED = """
 import sys
@@ -42,9 +42,9 @@ def test_a_translation_loads_nothing_for_data_and_training(model, tmp_path):
 
 def test_processes_take_the_devices_in_turn_and_share_the_threads(monkeypatch):
     def places(device: str | None, processes: int | None) -> list[tuple]:
-        return [(place["device"], place["threads"]) for place in translate_command._places(device, processes)]
+        return [(place["device"], place["threads"]) for place in translation_job.places(device, processes)]
 
-    monkeypatch.setattr(translate_command, "check_device", lambda name: None)
+    monkeypatch.setattr(translation_job, "checked_device", lambda name: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     assert places(None, None) == [(None, None)]
     assert places("cuda:1", None) == [("cuda:1", None)]
