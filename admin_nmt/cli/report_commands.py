@@ -9,7 +9,7 @@ from .output import quiet
 from .parsing import Command
 
 DepthPart = Literal["steps", "gradients"]
-Figure = Literal["curves", "depth", "dlcl", "omega", "sizes"]
+Figure = Literal["curves", "depth", "dlcl", "omega"]
 By = Literal["updates", "tokens", "hours"]
 
 
@@ -80,9 +80,8 @@ def plot(
     """Draw a picture of runs or models.
 
     curves shows training and validation perplexity, depth shows test BLEU by depth and variant: both take folders of
-    runs, with their results.json. dlcl shows the matrices W of one model, omega the ω of its sublayers, sizes the
-    parameters of each stack: they take folders of models. Plain files among the folders are skipped. What cannot be
-    drawn is named and left out; the exit code is then 1.
+    runs, with their results.json. dlcl shows the matrices W of one model, omega the ω of the sublayers: they take
+    folders of models. What cannot be drawn is named and left out; the exit code is then 1.
 
     \b
     admin-nmt plot curves runs/a runs/b --output curves.png
@@ -90,7 +89,6 @@ def plot(
     admin-nmt plot depth runs/grids/x/* --output depth.png
     admin-nmt plot dlcl runs/dlcl/final --output weights.png
     admin-nmt plot omega runs/a/final runs/b/final --output omega.png
-    admin-nmt plot sizes runs/a/final runs/b/final --output sizes.png
     """
     from ..experiments.plots import draw
 

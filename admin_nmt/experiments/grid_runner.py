@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,17 +29,17 @@ def last_line(run: Run) -> str:
     return next((line for line in reversed(lines) if line.strip()), "no output")
 
 
-def start(run: Run, launch: list[str], threads: int) -> subprocess.Popen:
+def start(run: Run, launch: list[str], threads: int) -> psutil.Popen:
     """The process of a run, in a group of its own, so that only this process interrupts it."""
     run.folder.mkdir(parents=True, exist_ok=True)
     command = [*launch, "-m", "admin_nmt", "train", str(run.grid.recipe), *run.arguments]
     environment = {"OMP_NUM_THREADS": str(threads)} | os.environ  # what the user has set stays
     with (run.folder / "train.log").open("a", encoding="utf-8") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        return psutil.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
 
 
 @contextmanager
-def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[None]:
+def interruptible(running: dict[str, tuple[psutil.Popen, Run]]) -> Iterator[None]:
     """Stops what is running when this block is left by an interrupt, a closed terminal or an error."""
     signals = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
     previous = [signal.signal(number, signal.default_int_handler) for number in signals]
@@ -52,28 +51,18 @@ def interruptible(running: dict[str, tuple[subprocess.Popen, Run]]) -> Iterator[
         stop([process for process, _ in running.values()])
 
 
-def stop(processes: list[subprocess.Popen]) -> None:
+def stop(processes: list[psutil.Popen]) -> None:
     """Have runs save a checkpoint and stop; kill those that do not, and their children."""
-    families = [child for process in processes for child in descendants(process.pid)]  # workers have other groups
+    families = []
     for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and any(process.poll() is None for process in processes):
-        time.sleep(0.1)
-    for process in processes:
-        with suppress(ProcessLookupError):  # nobody of the group is left
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    for child in families:
-        with suppress(psutil.NoSuchProcess):  # which it is where another process has its number by now
-            child.kill()
-
-
-def descendants(number: int) -> list[psutil.Process]:
-    """Processes that a process has started, and that these have, and so on."""
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(number).children(recursive=True)
-    return []
+        with suppress(psutil.NoSuchProcess):
+            families += process.children(recursive=True)
+            process.terminate()
+    psutil.wait_procs(processes, timeout=PATIENCE)
+    for process in (*processes, *families):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs([*processes, *families], timeout=PATIENCE)
 
 
 def run_grid(
@@ -131,7 +120,7 @@ def run_all(pending: list[Run], jobs: int, launch: list[str], outcome: Callable[
     """
     threads = max(1, available_cores() // jobs)
     waiting, ended = list(pending), 0
-    running: dict[str, tuple[subprocess.Popen, Run]] = {}
+    running: dict[str, tuple[psutil.Popen, Run]] = {}
     with interruptible(running):
         while waiting or running:
             while waiting and len(running) < jobs:

@@ -3,13 +3,13 @@
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from ..hub.run_folder import Results, results_or_none
 from ..runs.claim import differences
@@ -17,18 +17,20 @@ from ..runs.recipe import Recipe, load_recipe
 from ..runs.sections import Section, checked
 from ..runs.yaml_files import load_yaml, parse_overrides
 
-Overrides = Mapping[str, Any]
 WITHOUT_RESULT = re.compile(
     r"training\.(log|report_to|run_name|disable_tqdm|dataloader_|activation_checkpointing|ddp_|fsdp|push_to_hub|hub_)"
 )
 """The beginnings of fields that may change while a grid runs: the scores of a run do not depend on them."""
 
 SEED = "training.seed"
+SHARED = ("data", "tokenizer", "languages")  # sections that are the same for all systems, but for data.train
 PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named after its system
 
 
-@dataclass
-class Grid:
+Changes = Annotated[dict[str, Any], BeforeValidator(lambda fields: fields or {})]  # `name:` alone changes nothing
+
+
+class Grid(Section, frozen=False):
     """Systems and seeds to train with one recipe.
 
     Args:
@@ -43,12 +45,32 @@ class Grid:
     """
 
     title: str
-    recipe: Path
-    output_dir: Path
-    systems: dict[str, Overrides]
-    seeds: list[int]
-    overrides: Overrides = field(default_factory=dict)
+    recipe: Path = Field(strict=False)
+    output_dir: Path = Field(strict=False)
+    systems: dict[str, Changes] = Field(min_length=1)
+    seeds: list[int] = Field(min_length=1)
+    overrides: Changes = Field(default_factory=dict)
     note: str = ""
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"holds {seeds}; name each once")
+        return seeds
+
+    @field_validator("systems")
+    @classmethod
+    def _check_systems(cls, systems: dict[str, Changes]) -> dict[str, Changes]:
+        for name, system in systems.items():
+            if not PLAIN_NAME.fullmatch(name):
+                raise ValueError(f"system {name!r} cannot be the name of a folder; leave out / \\ : and line breaks")
+            shared = [key for key in system if key.split(".")[0] in SHARED and key != "data.train"]
+            if shared:
+                raise ValueError(f"system {name} changes {shared[0]}; all have the same, but for data.train")
+            if SEED in system or "output_dir" in system:
+                raise ValueError(f"system {name} has a seed or a folder of its own; the grid has seeds and output_dir")
+        return systems
 
     def runs(self) -> Iterator["Run"]:
         """All runs, seed after seed, so that an early look at the tables shows every system."""
@@ -82,7 +104,7 @@ class Run:
     def arguments(self) -> list[str]:
         """Arguments behind the recipe on the command line of `train`; the last of two values for a field holds."""
         own = {SEED: self.seed, "output_dir": str(self.folder)}
-        values = dict(self.grid.overrides) | dict(self.grid.systems[self.system]) | own
+        values = self.grid.overrides | self.grid.systems[self.system] | own
         return [text for name, value in values.items() for text in (f"--{name}", json.dumps(value))]
 
     def recipe(self) -> Recipe:
@@ -95,50 +117,14 @@ class Run:
         Raises:
             ValueError: it is of other settings than the grid has now.
         """
-
-        def counts(field: str) -> bool:
-            return not WITHOUT_RESULT.match(field)
-
-        results = results_or_none(self.folder)
-        if results is not None:
-            earlier = results.recipe.model_dump(exclude_unset=True)
-            for name, (old, new) in differences(earlier, self.recipe().as_dict(), counts).items():
+        if (results := results_or_none(self.folder)) is not None:
+            earlier, now = results.recipe.model_dump(exclude_unset=True), self.recipe().as_dict()
+            for name, (old, new) in differences(earlier, now, lambda field: not WITHOUT_RESULT.match(field)).items():
                 raise ValueError(
                     f"{self.folder} holds a run with {name} {reprlib.repr(old)}, and the grid has {reprlib.repr(new)}: "
                     "delete it, or give another --output_dir"
                 )
         return results
-
-
-class GridFile(Section):
-    """The fields of [`Grid`] as a file has them."""
-
-    title: str
-    recipe: str
-    output_dir: str
-    systems: dict[str, dict[str, Any] | None] = Field(min_length=1)
-    seeds: list[int] = Field(min_length=1)
-    overrides: dict[str, Any] | None = None
-    note: str = ""
-
-    @field_validator("seeds")
-    @classmethod
-    def _check_seeds(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) < len(seeds):
-            raise ValueError(f"holds {seeds}; name each once")
-        return seeds
-
-    @model_validator(mode="after")
-    def _check_systems(self) -> Self:
-        for name, system in self.systems.items():
-            if not PLAIN_NAME.fullmatch(name):
-                raise ValueError(f"system {name!r} cannot be the name of a folder; leave out / \\ : and line breaks")
-            fields = sorted(key for key in system or {} if key.split(".")[0] in ("data", "tokenizer", "languages"))
-            if fields := [key for key in fields if key != "data.train"]:
-                raise ValueError(f"system {name} changes {fields[0]}; all have the same, but for data.train")
-            if SEED in (system or {}) or "output_dir" in (system or {}):
-                raise ValueError(f"system {name} has a seed or a folder of its own; the grid has seeds and output_dir")
-        return self
 
 
 def load_grid(path: str | Path, overrides: list[str] | None = None, called: str | None = None) -> Grid:
@@ -148,27 +134,22 @@ def load_grid(path: str | Path, overrides: list[str] | None = None, called: str 
         called: what errors call the grid, if not by its path.
 
     Raises:
-        ValueError: naming the file and what is wrong in it; every run's recipe is checked.
+        ValueError: naming the file and what is wrong in it; every system's recipe is checked.
     """
     path, called, given = Path(path), called or str(path), dict(parse_overrides(overrides or []))
     if SEED in given:
         raise ValueError(f"--{SEED}: every run of a grid has a seed of its own; choose among them by --seed")
-    file = checked(GridFile, load_yaml(path, called), called)
-    folder = expanduser(given.pop("output_dir", file.output_dir))
-    grid = Grid(
-        title=file.title,
-        recipe=path.parent / file.recipe,
-        output_dir=Path(folder),
-        systems={name: (system or {}) | given for name, system in file.systems.items()},  # without: the recipe as it is
-        seeds=file.seeds,
-        overrides=(file.overrides or {}) | given,
-        note=file.note,
-    )
-    for run in grid.runs():
+    grid = checked(Grid, load_yaml(path, called), called)
+    with_text = [name for name, system in grid.systems.items() if "data.train" in system]
+    grid.recipe = path.parent / grid.recipe
+    grid.output_dir = Path(expanduser(given.pop("output_dir", grid.output_dir)))
+    grid.systems = {name: system | given for name, system in grid.systems.items()}
+    grid.overrides = grid.overrides | given
+    for system in grid.systems:
         try:
-            recipe = run.recipe()
-            if "data.train" in (file.systems[run.system] or {}) and recipe.tokenizer.path is None:
+            recipe = Run(grid, system, grid.seeds[0]).recipe()
+            if system in with_text and recipe.tokenizer.path is None:
                 raise ValueError("changes data.train; give tokenizer.path, so that all systems have one vocabulary")
         except ValueError as error:
-            raise ValueError(f"{called}: system {run.system}: {error}") from error
+            raise ValueError(f"{called}: system {system}: {error}") from error
     return grid

@@ -10,7 +10,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from ..hub.model_folder import load_model, short_names
 from ..hub.run_folder import RESULTS, Results, load_results
 from ..runs.pictures.curves import By, has_speeds, plot_depths, plot_perplexity
-from ..runs.pictures.weights import plot_history_weights, plot_omega, plot_sizes
+from ..runs.pictures.weights import plot_history_weights, plot_omega
 from ..system.errors import describe, user_errors
 from .tables import flat
 
@@ -50,15 +50,6 @@ def load_with_omega(folder: Path) -> AdminForConditionalGeneration:
     return model
 
 
-def parts(model: AdminForConditionalGeneration) -> dict[str, int]:
-    """Parameters of the layers of each stack, and of all the rest, the embeddings; a tied one counts once."""
-    stacks = {
-        name: sum(p.numel() for key, p in stack.named_parameters() if not key.startswith("embed_tokens"))
-        for name, stack in (("encoder", model.model.encoder), ("decoder", model.model.decoder))
-    }
-    return {"embeddings": sum(p.numel() for p in model.parameters()) - sum(stacks.values())} | stacks
-
-
 def read_all(folders: Sequence[Path], read: Callable[[Path], Any]) -> dict[str, Any]:
     """Apply `read` to each folder, by short names; a folder where it fails is named on stderr and left out."""
     found = {}
@@ -83,7 +74,6 @@ FIGURES: dict[str, tuple[Callable[[Path], Any], Draw]] = {
     "depth": (depth_row, lambda rows, title, path, by: plot_depths([*rows.values()], title, path)),
     "dlcl": (load, lambda models, title, path, by: plot_history_weights(next(iter(models.values())), path)),
     "omega": (load_with_omega, lambda models, title, path, by: plot_omega(models, path)),
-    "sizes": (lambda folder: parts(load(folder)), lambda sizes, title, path, by: plot_sizes(sizes, path)),
 }
 
 
@@ -93,10 +83,7 @@ def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "", by:
     Plain files among the inputs, as a pattern finds them in the folder of a grid, are skipped. What cannot be drawn is
     named on stderr and left out.
     """
-    files = [path for path in inputs if path.is_file()]
-    folders = list({path.resolve(): path for path in inputs if path not in files}.values())
-    if files:
-        print(f"skipped, as they are no folders: {', '.join(path.name for path in files)}", file=sys.stderr)
+    folders = list({path.resolve(): path for path in inputs if not path.is_file()}.values())
     if not folders:
         raise ValueError(f"{figure}: name at least one folder")
     if figure == "dlcl" and len(folders) != 1:
@@ -104,9 +91,7 @@ def draw(figure: str, inputs: Sequence[Path], output: Path, title: str = "", by:
     if figure != "curves" and by != "updates":
         raise ValueError(f"--by {by} is for curves, not for {figure}")
     read, plot = FIGURES[figure]
-    if by != "updates":
-        read = results_with_speeds
-    found = read_all(folders, read)
+    found = read_all(folders, results_with_speeds if by != "updates" else read)
     if not found:
         raise ValueError("nothing is left to draw")
     plot(found, title, output, by)

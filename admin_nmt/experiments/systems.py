@@ -51,36 +51,27 @@ def runs_of_grid(path: Path) -> list[Candidate]:
     return [Candidate(match[1], folder, True) for match, folder in ordered]
 
 
-def translations(path: Path) -> Path:
-    """The file of a system's translations.
-
-    Raises:
-        ValueError: there is no such file or run, or the run has not finished its evaluation.
-    """
-    if not path.exists():
-        raise ValueError(f"{path}: there is no such run folder or file of translations")
-    if not path.is_dir():
-        return path
-    results = facts(path)
-    if results and results.diverged:
-        raise ValueError(f"{path}: diverged at update {results.diverged.update}, so it translated no test set")
-    if not (results and (path / TRANSLATIONS).exists()):
-        raise ValueError(f"{path}: has no finished evaluation; finish the run with `admin-nmt train`")
-    return path / TRANSLATIONS
-
-
 def facts(path: Path) -> Results | None:
     """The results.json of a run, None where there is none."""
     return load_results(path) if (path / RESULTS).is_file() else None
 
 
 def read_run(path: Path, columns: Sequence[list[str]]) -> list[str]:
-    """The translations of a run, checked against the references.
+    """The translations of a run, or of a file, checked against the references.
 
     Raises:
-        ValueError: as for `translations`; or the lines are not as many as the references, or these are not the run's.
+        ValueError: there is no such file or run, or it has not finished its evaluation, or the lines are not as many
+            as the references, or these are not the run's.
     """
-    file = translations(path)
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such run folder or file of translations")
+    file = path
+    if path.is_dir():
+        results, file = facts(path), path / TRANSLATIONS
+        if results and results.diverged:
+            raise ValueError(f"{path}: diverged at update {results.diverged.update}, so it translated no test set")
+        if not (results and file.exists()):
+            raise ValueError(f"{path}: has no finished evaluation; finish the run with `admin-nmt train`")
     lines, wanted = list(read_lines(file)), len(columns[0])
     if len(lines) != wanted:
         raise ValueError(f"{file}: has {len(lines)} translations for {wanted} references; give one a line")
@@ -155,7 +146,9 @@ def compare_systems(
     names = dict.fromkeys(one.name for one in given)
     if baseline and baseline not in names:
         raise ValueError(f"--baseline {baseline}: the systems are {', '.join(names)}")
-    columns = read_references(references or reference_files(one.path for one in given))
+    files = list(references) or reference_files(one.path for one in given)
+    first = list(read_lines(files[0]))
+    columns = [first, *read_more_references(files[1:], len(first))]
     systems, kept, remarks = read_systems(given, columns)
     if not systems:
         raise ValueError("no system is left to compare")
@@ -166,7 +159,7 @@ def compare_systems(
     comparison = compare(
         systems,
         reference_rows(columns),
-        sources=read_sources(source or first_file(kept, SOURCES), len(columns[0])),
+        sources=read_sources(source or first_file(kept, SOURCES), len(first)),
         baseline=chosen,
         train_target=read_lines(train_target) if train_target else None,
         language=language or target_language(kept),
@@ -175,16 +168,6 @@ def compare_systems(
     write_report(comparison, output, title, remarks)
     print(f"{output / 'comparison.html'}: {', '.join(systems)}")
     return len(kept) == len(given)
-
-
-def read_references(files: Sequence[str | Path]) -> list[list[str]]:
-    """The lines of each file of references.
-
-    Raises:
-        ValueError: naming a file that has not as many lines as the first one.
-    """
-    first = list(read_lines(files[0]))
-    return [first, *read_more_references(files[1:], len(first))]
 
 
 def reference_files(paths: Iterable[Path]) -> list[Path]:

@@ -87,7 +87,9 @@ def recipe_file(tmp_path) -> Path:
 def grid(tmp_path, recipe_file) -> Grid:
     """Two systems with two seeds."""
     systems = {variant: {"model.variant": variant} for variant in ("post_ln", "admin")}
-    return Grid("A test", recipe_file, tmp_path / "grid", systems, [1, 2], {"training.learning_rate": 1e-5})
+    overrides = {"training.learning_rate": 1e-5}
+    values = {"title": "A test", "recipe": recipe_file, "output_dir": tmp_path / "grid"}
+    return Grid(**values, systems=systems, seeds=[1, 2], overrides=overrides)
 
 
 @pytest.fixture
@@ -207,22 +209,6 @@ def test_a_run_of_other_settings_is_not_counted(grid):
     assert run.results() is None
 
 
-def test_the_rule_that_an_older_run_took_by_default_is_its_rule(tmp_path):
-    """It was `profile`, and older runs do not name it."""
-    (tmp_path / "recipe.yaml").write_text("output_dir: run\ndata: {builtin: phrasebook}\n")
-    systems = {"profile": {"model.omega_rule": "profile"}, "default": {}, "post_ln": {"model.variant": "post_ln"}}
-    runs = list(Grid("A test", tmp_path / "recipe.yaml", tmp_path / "grid", systems, [1]).runs())
-    for run in runs:
-        recipe = run.recipe().as_dict()
-        recipe["model"].pop("omega_rule", None)
-        run.folder.mkdir(parents=True)
-        model = results()["model"] | {"config": {"omega_rule": "profile"}}
-        (run.folder / "results.json").write_text(json.dumps(results() | {"recipe": recipe, "model": model}))
-    assert runs[0].results() and runs[2].results()
-    with pytest.raises(ValueError, match=r"default-seed1 .*model\.omega_rule"):
-        runs[1].results()
-
-
 def test_systems_that_differ_in_more_than_depth_are_lines_of_their_own():
     row = {"variant": "dlcl_pre_ln", "encoder_layers": 18, "decoder_layers": 6}
     systems = {"ones-18-6": "ones", "18-6": "dlcl_pre_ln", "a-18-6-b": "a-b", "x": "x"}
@@ -307,9 +293,9 @@ def test_workers_in_sessions_of_their_own_are_stopped_too(monkeypatch):
         "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         f"subprocess.run([sys.executable, '-c', {worker!r}], start_new_session=True)"
     )
-    process = subprocess.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, start_new_session=True)
+    process = psutil.Popen([sys.executable, "-c", agent], stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout.readline() == b"\n"
-    (child,) = grid_runner.descendants(process.pid)
+    (child,) = process.children(recursive=True)
     grid_runner.stop([process])
     gone, alive = psutil.wait_procs([child], timeout=5)
     assert gone == [child] and not alive and process.returncode

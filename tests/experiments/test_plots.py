@@ -136,7 +136,6 @@ def test_a_line_is_the_mean_of_the_finite_values_of_all_seeds(kept, tmp_path):
     ("figure", "variants"),
     [
         ("omega", ["admin", "deepnorm"]),
-        ("sizes", ["admin", "deepnorm"]),
         ("dlcl", ["dlcl_pre_ln"]),
         ("dlcl", ["dlcl_post_ln"]),
     ],
@@ -199,13 +198,6 @@ def test_runs_of_one_name_are_all_drawn(picture, monkeypatch, runs, kept):
         (twin / "results.json").write_text((runs[0] / "results.json").read_text())
     picture("curves", *twins, twins[0])
     assert [text.get_text() for text in kept[0].legends[0].get_texts()] == ["gridA/admin", "gridB/admin"]
-
-
-def test_parts_add_up(tiny_model):
-    model = tiny_model(variant="dlcl_pre_ln")
-    parts = plots.parts(model)
-    assert sum(parts.values()) == model.num_parameters()
-    assert parts["embeddings"] == 99 * 16
 
 
 def test_curves_by_hours_leave_out_a_run_without_speeds(runs, tmp_path, capsys):

@@ -31,7 +31,6 @@ from ...system.markdown import table_text
 from ...system.terminal import progress_bar
 from ...weights.profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
-from .depth_plots import Panel, plot_panels
 from .gradients import phrasebook_text, study_gradients
 
 VOCABULARY = 1000
@@ -120,21 +119,21 @@ def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[s
     return model
 
 
-def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> dict[str, Any]:
+def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> Row:
     """The numbers of one model."""
     torch.manual_seed(seed)
     batch = random_batch(args.sentences)
     model = new_model(args, variant, encoder_layers, batch)
     beta = {name: matrix.square() for name, matrix in dependencies(model, batch).items()}
-    own = {name: matrix.diagonal(1).tolist() for name, matrix in beta.items()}
-    changes = {
+    found: Row = {"variant": variant, "encoder_layers": encoder_layers, "seed": seed}
+    found["own"] = {name: matrix.diagonal(1).tolist() for name, matrix in beta.items()}
+    found["changes"] = {
         "perturbation": output_change(model, perturbed(model, args.scale, seed), batch),
         "update": output_change(model, updated(model, batch, args.learning_rate), batch),
     }
-    matrix = beta["encoder"].tolist() if encoder_layers == args.shown_depth and seed == args.seeds[0] else None
-    return {"variant": variant, "encoder_layers": encoder_layers, "seed": seed, "own": own, "changes": changes} | (
-        {"beta_squared": matrix} if matrix else {}
-    )
+    if encoder_layers == args.shown_depth and seed == args.seeds[0]:
+        found["beta_squared"] = beta["encoder"].tolist()
+    return found
 
 
 def is_chain(variant: str) -> bool:
@@ -250,21 +249,26 @@ def of_seeds(rows: list[Row], variant: str, depth: int, updates: int) -> list[Ro
 def plot_gradients(args: DepthStudy, rows: list[Row], kind: str, path: Path) -> None:
     """Mean norm over the seeds by sublayer, a line a variant; a row a stage, a column an encoder or the decoder."""
     symbol, start = (r"$\|\partial E/\partial x_l\|$", 0) if kind == "states" else (r"$\|\partial E/\partial W\|$", 1)
-    xlabel = "sublayer l" if start else "sublayer l (0: embedding)"
-    panels = []
-    for updates, stage in args.stages.items():
-        line = []
-        for stack, depth, layers in args.gradient_places:
-            lines = {}
+    places, stages = args.gradient_places, args.stages
+    size = (3.3 * len(places) + 0.6, 3.0 * len(stages) + 0.6)
+    figure, panels = plt.subplots(
+        len(stages), len(places), figsize=size, layout="constrained", squeeze=False, sharey=True
+    )
+    for line, (updates, stage) in zip(panels, stages.items(), strict=True):
+        for axis, (stack, depth, layers) in zip(line, places, strict=True):
             for index, variant in enumerate(args.variants):
                 seeds = zip(*(row[stack][kind] for row in of_seeds(rows, variant, depth, updates)), strict=True)
                 # 0, which a scale of logarithms has not, is a gap.
-                lines[variant] = ([mean(values) or math.nan for values in seeds], line_style(index))
+                values = [mean(norms) or math.nan for norms in seeds]
+                axis.plot(range(start, start + len(values)), values, label=variant, **line_style(index))
             title = f"{stack} of {layers} layers" + f" (encoder of {depth})" * (stack == "decoder")
-            line.append(Panel(title, xlabel, lines, start=start))
-        line[0].ylabel = f"{symbol} {stage}"
-        panels.append(line)
-    plot_panels(panels, path, log=True)
+            axis.set_title(title, fontsize=10)
+            axis.set(xlabel="sublayer l" if start else "sublayer l (0: embedding)", yscale="log")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.grid(alpha=0.3)
+        line[0].set_ylabel(f"{symbol} {stage}")
+    legend_above(figure, panels[0, 0], "")
+    save(figure, path)
 
 
 def gradient_table(args: DepthStudy, rows: list[Row]) -> str:
@@ -292,11 +296,16 @@ def ratio_text(states: list[list[float]], skip_path: list[float]) -> str:
     return f"{geometric_mean(norms[0] / norms[-1] for norms in states):.2g} ({geometric_mean(skip_path):.2g})"
 
 
+def write_numbers(args: DepthStudy, rows: list[Row], path: Path) -> None:
+    """Leave the settings and all numbers."""
+    facts = {"settings": {"output": str(path.parent)} | asdict(args), "torch": torch.__version__, "rows": rows}
+    path.write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
+
+
 def write_gradients(args: DepthStudy, folder: Path) -> str:
     """Measure, and leave gradients.json and two pictures; returns the table."""
     rows = gradient_rows(args)
-    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
-    (folder / "gradients.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
+    write_numbers(args, rows, folder / "gradients.json")
     for kind in ("states", "matrices"):
         plot_gradients(args, rows, kind, folder / f"gradients-{kind}.png")
     return gradient_table(args, rows)
@@ -307,8 +316,7 @@ def write_steps(args: DepthStudy, folder: Path) -> str:
     depths = sorted({*args.depths, args.shown_depth})
     cases = list(product(args.variants, depths, args.seeds))
     rows = [analyse(args, *case) for case in progress_bar(cases, desc="models", unit="model")]
-    facts = {"settings": {"output": str(folder)} | asdict(args), "torch": torch.__version__, "rows": rows}
-    (folder / "results.json").write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
+    write_numbers(args, rows, folder / "results.json")
     plot_growth(args, rows, folder / "growth.png")
     plot_matrices(args, rows, folder / "dependencies.png")
     return table(args, rows)

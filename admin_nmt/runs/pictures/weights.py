@@ -136,19 +136,3 @@ def plot_mean_omega(omega: OmegaFacts, path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     save(figure, path)
-
-
-def plot_sizes(sizes: Mapping[str, Mapping[str, int]], path: Path) -> None:
-    """Parameters of models, in millions: embeddings, encoder, decoder."""
-    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.45 * len(sizes)), layout="constrained")
-    names, left = list(sizes), [0.0] * len(sizes)
-    for index, part in enumerate(("embeddings", "encoder", "decoder")):
-        values = [sizes[name][part] / 1e6 for name in names]
-        axes.barh([*map(literal, names)], values, left=left, color=COLOURS[index], label=part)
-        left = [start + value for start, value in zip(left, values, strict=True)]
-    for place, total in enumerate(left):
-        axes.text(total, place, f" {total:.1f}M", va="center")
-    axes.invert_yaxis()
-    axes.set(xlabel="parameters (millions)", xlim=(0, max(left) * 1.15))
-    legend_above(figure, axes, "")
-    save(figure, path)
