@@ -78,7 +78,14 @@ app.add_typer(report_commands.analyse, name="analyse", rich_help_panel=RESEARCH)
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line.
+
+    A stream that the shell has closed, as `<&-` does, becomes the null device: Python has None for it, and the next
+    file that is opened would take its number and get what libraries print.
+    """
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
     app(prog_name="admin-nmt")
 
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForSeq2SeqLM
 from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration, Translator
-from admin_nmt.cli.app import app
+from admin_nmt.cli.app import app, main
 from admin_nmt.cli.output import say
 from admin_nmt.cli.parsing import SECTIONS, WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
@@ -120,7 +120,7 @@ def test_help_and_wrong_usage_load_nothing_heavy():
     program = """
 import sys
 from typer.testing import CliRunner
-from admin_nmt.cli.app import app
+from admin_nmt.cli.app import app, main
 commands = ["--help", "train --help", "translate", "translate m --nonsense", "translate m --num-beams 0"]
 commands += ["recipe --list", "train x.yaml --training.max_steps", "train nowhere.yaml", "compare a", "memory"]
 commands += ["train --source no.en --target no.de", "train --source no.tsv x.yaml"]
@@ -428,6 +428,16 @@ def test_a_closed_pipe_ends_quietly(model):
     assert process.wait() == 141
     assert "Traceback" not in stderr
     assert "BrokenPipe" not in stderr
+
+
+def test_streams_that_the_shell_has_closed_are_empty(model, monkeypatch):
+    """`translate` reads none of them, and writes to none."""
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "argv", ["admin-nmt", "translate", str(model), "--num-beams", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
 
 
 @pytest.mark.parametrize(
