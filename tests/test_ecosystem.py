@@ -171,7 +171,7 @@ def test_accumulated_batches_weigh_by_their_tokens_under_lora(folders, tmp_path)
         torch.testing.assert_close(in_parts[name], x, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_folder", ["final", pytest.param("standard", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow  # torch.onnx.export
 def test_onnxruntime_gives_the_same_logits(model_folder, capsys):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
