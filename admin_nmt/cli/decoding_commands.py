@@ -31,9 +31,6 @@ def score(
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Print JSON lines with the log-probability of each token.")
     ] = False,
-    summary: Annotated[
-        Path | None, typer.Option(callback=check_output, help="JSON file of the perplexity of all pairs.")
-    ] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens, padding included.")] = 4096,
     device: Device = None,
 ) -> None:
@@ -44,7 +41,7 @@ def score(
 
     \b
     admin-nmt score runs/phrasebook/standard --source test.en --target test.de > scores.tsv
-    admin-nmt score runs/phrasebook/standard --source pairs.tsv --tokens --output scores.jsonl --summary all.json
+    admin-nmt score runs/phrasebook/standard --source pairs.tsv --tokens --output scores.jsonl
     """
     from ..data.parallel_text import load_parallel
     from ..decoding.scoring import encode_pairs, score_pairs
@@ -64,11 +61,7 @@ def score(
     else:
         write_lines((f"{sum(row):.4f}\t{len(row)}" for row in scores), output)
     count, total = sum(map(len, scores)), sum(map(sum, scores))
-    perplexity = math.exp(min(-total / count, 700))  # of which the exponential is still a number
-    say(f"perplexity {perplexity:.4f} over {count} tokens of {len(scores)} pairs")
-    if summary:
-        facts = {"pairs": len(scores), "tokens": count, "log_prob": total, "nll": -total / count}
-        write_lines([json_text(facts | {"perplexity": perplexity}, indent=2)], summary)
+    say(f"perplexity {math.exp(-total / count):.4f} over {count} tokens of {len(scores)} pairs")
 
 
 @expanded

@@ -110,9 +110,6 @@ def depth(
     decoder_layers: Annotated[int, typer.Option(min=1, help="Decoder layers, at every encoder depth.")] = 6,
     shown_depth: Annotated[int, typer.Option(min=1, help="Encoder layers in the plots of single sublayers.")] = 18,
     d_model: Annotated[int, typer.Option(min=1, help="Model width; feed-forward twice that, 4 heads.")] = 128,
-    sentences: Annotated[int, typer.Option(min=1, help="Batch size, in pairs of 24 random tokens a side.")] = 16,
-    scale: Annotated[float, typer.Option(help="Random perturbation, in standard deviations of each matrix.")] = 1e-2,
-    learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam's first update.")] = 1e-5,
     seed: Annotated[
         list[int] | None, typer.Option(help="Random seed of weights, batch and update; repeatable; default: 1 2 3.")
     ] = None,
@@ -138,9 +135,14 @@ def depth(
     """
     from ..experiments.depth.depth_report import DepthStudy, write_depth_report
 
-    sizes: dict[str, Any] = {"decoder_layers": decoder_layers, "shown_depth": shown_depth, "d_model": d_model}
-    steps: dict[str, Any] = {"sentences": sentences, "scale": scale, "learning_rate": learning_rate}
-    lists: dict[str, Any] = {"variants": variant, "depths": depth, "seeds": seed, "parts": [part] if part else None}
+    sizes: dict[str, Any] = {
+        "decoder_layers": decoder_layers,
+        "shown_depth": shown_depth,
+        "d_model": d_model,
+        "updates": updates,
+    }
+    lists = {"variants": variant, "depths": depth, "seeds": seed, "parts": [part] if part else None}
+    given: dict[str, Any] = {name: values for name, values in lists.items() if values}
     quiet()
-    study = DepthStudy(updates=updates, **sizes, **steps, **{name: values for name, values in lists.items() if values})
+    study = DepthStudy(**sizes, **given)
     print(write_depth_report(study, output))
