@@ -5,13 +5,11 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 # What limits oneDNN to instruction sets without products of bfloat16; it takes any other name for no limit.
 # https://uxlfoundation.github.io/oneDNN/dev_guide_cpu_dispatcher_control.html
 WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI"}
-FLAGS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16")
 
 
 def cpu_bfloat16_is_fast() -> bool:
@@ -25,19 +23,6 @@ def cpu_bfloat16_is_fast() -> bool:
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not _onednn_may_use_bfloat16():
         return False
     return _has("avx512_bf16", "_is_avx512_bf16_supported") or _has("amx_bf16", "_is_amx_tile_supported")
-
-
-def cpu_facts() -> dict[str, Any]:
-    """Model name, instruction sets, cores, and threads of a product: what a measurement on a CPU depends on."""
-    return {
-        "name": cpu_name(),
-        "flags": [name for name in FLAGS if capabilities().get(name)],
-        "used": torch.backends.cpu.get_cpu_capability(),
-        "fast_bfloat16": cpu_bfloat16_is_fast(),
-        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
-        "logical_cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-    }
 
 
 def cpu_name() -> str:

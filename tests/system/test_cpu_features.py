@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast, cpu_facts
+from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast
 
 
 @pytest.fixture
@@ -53,10 +53,3 @@ def test_earlier_releases_of_pytorch_are_asked_by_their_functions(processor, mon
     for answer in (True, False):
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda answer=answer: answer, raising=False)
         assert cpu_bfloat16_is_fast() is answer
-
-
-def test_the_facts_of_this_machine():
-    facts = cpu_facts()
-    assert facts["name"] and facts["threads"] == torch.get_num_threads()
-    assert 1 <= facts["cores"] <= facts["logical_cores"]
-    assert facts["fast_bfloat16"] is cpu_bfloat16_is_fast()

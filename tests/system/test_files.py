@@ -31,14 +31,6 @@ def test_files_take_their_names_in_the_end_or_not_at_all(tmp_path, whole):
         assert path.read_text() == expected and [*tmp_path.iterdir()] == [path]
 
 
-def test_two_writers_do_not_meet(tmp_path):
-    with whole_file(tmp_path / "text") as one, whole_file(tmp_path / "text") as other:
-        assert one != other
-        one.write_text("one")
-        other.write_text("other")
-    assert (tmp_path / "text").read_text() == "one"  # which was finished last
-
-
 def test_a_folder_that_holds_something_is_not_written_over(tmp_path):
     with new_folder(tmp_path / "out") as temporary:
         (temporary / "a").write_text("x")

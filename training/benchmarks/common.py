@@ -25,11 +25,13 @@ from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.runs.preparation_meter import cpu_seconds
 from admin_nmt.runs.results import commit
-from admin_nmt.system.cpu_features import cpu_facts
+from admin_nmt.system.cpu_features import capabilities, cpu_bfloat16_is_fast, cpu_name
 from admin_nmt.system.files import json_text, write_text_whole
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PACKAGES = ("torch", "transformers", "ctranslate2", "tokenizers", "datasets", "accelerate", "numpy", "admin_nmt")
+FLAGS = ("avx2", "avx512_f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16")
+
 # Variables that change what the libraries use of the processor.
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 MACHINES = Path("model_cards/benchmark")
@@ -103,6 +105,19 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Model name, instruction sets, cores, and threads of a product: what a measurement on a CPU depends on."""
+    return {
+        "name": cpu_name(),
+        "flags": [name for name in FLAGS if capabilities().get(name)],
+        "used": torch.backends.cpu.get_cpu_capability(),
+        "fast_bfloat16": cpu_bfloat16_is_fast(),
+        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
+        "logical_cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 def machine_facts() -> dict[str, Any]:
