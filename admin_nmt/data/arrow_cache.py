@@ -57,7 +57,8 @@ def write_arrow(
         with whole_file(path) as temporary:
             with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 for columns in batches:
-                    batch = as_batch(columns, schema)
+                    known = isinstance(columns, pa.RecordBatch)
+                    batch = columns if known else pa.RecordBatch.from_pydict(dict(columns), schema=schema)
                     writer.write_batch(batch)
                     rows += len(batch)
             add_checksum(temporary)
@@ -69,14 +70,6 @@ def write_arrow(
             "again: what was finished is kept"
         ) from error
     return rows
-
-
-def as_batch(columns: Columns, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns as one record of a file with this schema."""
-    if isinstance(columns, pa.RecordBatch):  # copied, as a slice would be written with some bytes of its neighbours
-        arrays = [pa.concat_arrays([columns.column(name)]) for name in schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return pa.RecordBatch.from_pydict(dict(columns), schema=schema)
 
 
 def open_arrow(paths: Iterable[Path], fingerprint: str) -> Dataset:
@@ -144,15 +137,10 @@ def _write_shard(
 ) -> int:
     stop = min((index + 1) * SHARD, len(dataset))
     starts = range(index * SHARD, stop, BATCH)
-    tables = dataset.with_format("arrow")
-    batches = (batch for start in starts for batch in _batches(tables[start : min(start + BATCH, stop)]))
+    tables = (dataset.with_format("arrow")[start : min(start + BATCH, stop)] for start in starts)
+    batches = (batch for table in tables for batch in table.combine_chunks().to_batches())
     write_arrow(paths[index], map(function, batches), features)
     return stop - index * SHARD
-
-
-def _batches(table: pa.Table) -> list[pa.RecordBatch]:
-    """Rows in one batch, unless a column has more bytes than that can hold."""
-    return list(table.combine_chunks().to_batches())
 
 
 def batched_columns(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[Columns]:

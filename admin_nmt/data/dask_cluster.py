@@ -5,10 +5,9 @@ It gives a dead worker's part to another, and takes in workers that come while i
 """
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import lru_cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,19 +61,16 @@ class Cluster:
         self.client.close()
 
     def _check(self) -> None:
-        ends = time.monotonic() + PATIENCE
-        while not self.workers():
-            if time.monotonic() > ends:
-                raise ValueError(
-                    f"--cluster {self.address}: the scheduler has no workers; start some, dask worker {self.address}"
-                )
-            time.sleep(0.1)
+        try:
+            self.client.wait_for_workers(1, PATIENCE)
+        except TimeoutError as error:
+            raise ValueError(
+                f"--cluster {self.address}: the scheduler has no workers; start some, dask worker {self.address}"
+            ) from error
         own = {name: version(name) for name in PACKAGES}
-        for worker, (missing, others) in self.client.run(_differences, [os.getcwd(), *self.paths], own).items():
-            if missing:
-                raise ValueError(f"the worker {worker} does not see {missing[0]}; it must be a folder that both share")
-            for name, other in others.items():
-                raise ValueError(f"the worker {worker} has {name} {other}, and this machine {own[name]}; install one")
+        for worker, found in self.client.run(_differences, [os.getcwd(), *self.paths], own).items():
+            if found:
+                raise ValueError(f"the worker {worker} {found[0]}")
 
     def workers(self) -> int:
         """Number of threads of all workers."""
@@ -88,13 +84,12 @@ class Cluster:
         """
         from distributed import as_completed
 
-        with self._shared_function(lambda: job) as name:
-            futures = self.client.map(_call, [name] * len(items), items, pure=False)
-            try:
-                for future in as_completed(futures):
-                    yield _result(future)
-            finally:
-                self.client.cancel(futures)
+        futures = self.client.map(_task(lambda: job), items, pure=False)
+        try:
+            for future in as_completed(futures):
+                yield _result(future)
+        finally:
+            self.client.cancel(futures)
 
     def in_order(self, load: Callable[[], Callable[[Lines], Sequence[str]]]) -> Callable[[Iterable[Lines]], Any]:
         """Function that yields each chunk of lines with what is written for them, in order.
@@ -102,65 +97,45 @@ class Cluster:
         Args:
             load: gives the function that translates a list of lines; it is pickled, and called once in each worker.
         """
-        return lambda chunks: self._in_order(load, chunks)
+        return partial(self._in_order, _task(load))
 
     def _in_order(
-        self, load: Callable[[], Callable[[Lines], Sequence[str]]], chunks: Iterable[Lines]
+        self, task: Callable[[Lines], Sequence[str]], chunks: Iterable[Lines]
     ) -> Iterator[tuple[Lines, Sequence[str]]]:
         waiting = deque[tuple[Lines, Any]]()
-        with self._shared_function(load) as name:
-            try:
-                for chunk in chunks:
-                    waiting.append((chunk, self.client.submit(_call, name, chunk, pure=False)))
-                    if len(waiting) > AHEAD * self.workers():
-                        yield waiting[0][0], _result(waiting[0][1])
-                        waiting.popleft()
-                while waiting:
+        try:
+            for chunk in chunks:
+                waiting.append((chunk, self.client.submit(task, chunk, pure=False)))
+                if len(waiting) > AHEAD * self.workers():
                     yield waiting[0][0], _result(waiting[0][1])
                     waiting.popleft()
-            finally:
-                self.client.cancel([future for _, future in waiting])
-
-    @contextmanager
-    def _shared_function(self, load: Callable[[], Callable[[Any], Any]]) -> Iterator[str]:
-        """Name under which every worker, also one that comes later, has the function that `load` gives."""
-        import cloudpickle
-
-        name = f"admin_nmt-{uuid4()}"
-        self.client.register_plugin(_plugin(cloudpickle.dumps(load), os.getcwd()), name=name)
-        try:
-            yield name
+            while waiting:
+                yield waiting[0][0], _result(waiting[0][1])
+                waiting.popleft()
         finally:
-            self.client.unregister_worker_plugin(name)
+            self.client.cancel([future for _, future in waiting])
 
 
-def _plugin(load: bytes, folder: str) -> Any:
-    from distributed import WorkerPlugin
+def _task(load: Callable[[], Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """The function that `load` gives, which each worker loads once, in the folder that relative names belong to."""
+    import cloudpickle
 
-    class Work(WorkerPlugin):
-        """Function that is loaded where it is first called, in the folder that relative names belong to."""
-
-        function: Any = None
-
-        def setup(self, worker: Any) -> None:
-            os.chdir(folder)
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread each: there is a worker a core
-
-        def __call__(self, item: Any) -> Any:
-            if self.function is None:
-                import cloudpickle
-
-                self.function = cloudpickle.loads(load)()
-            return self.function(item)
-
-    return Work()
+    return partial(_call, uuid4().hex, cloudpickle.dumps(load), os.getcwd())
 
 
-def _call(name: str, item: Any) -> Any:
-    from distributed import get_worker
+def _call(use: str, load: bytes, folder: str, item: Any) -> Any:
+    return _loaded(use, load, folder)(item)
 
-    plugin: Any = get_worker().plugins[name]
-    return plugin(item)
+
+@lru_cache(maxsize=1)
+def _loaded(use: str, load: bytes, folder: str) -> Callable[[Any], Any]:
+    """What `load` gives, anew for each `use`: the files it reads may be others by then."""
+    import cloudpickle
+
+    os.chdir(folder)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread each: there is a worker a core
+    function: Callable[[Any], Any] = cloudpickle.loads(load)()
+    return function
 
 
 def _result(future: Any) -> Any:
@@ -175,8 +150,10 @@ def _result(future: Any) -> Any:
         ) from error
 
 
-def _differences(paths: Sequence[str], packages: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Paths that a worker does not see, and packages that it has in other releases."""
-    found = {name: version(name) for name in packages}
-    missing = [path for path in paths if not os.path.exists(path)]
-    return missing, {name: found[name] for name in packages if found[name] != packages[name]}
+def _differences(paths: Sequence[str], packages: dict[str, str]) -> list[str]:
+    """Names the paths that a worker does not see, and the packages that it has in other releases."""
+    missing = [
+        f"does not see {path}; it must be a folder that both share" for path in paths if not os.path.exists(path)
+    ]
+    others = {name: found for name, own in packages.items() if (found := version(name)) != own}
+    return missing + [f"has {name} {found}, and this machine {packages[name]}" for name, found in others.items()]

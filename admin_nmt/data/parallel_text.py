@@ -7,7 +7,6 @@ import glob
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -76,10 +75,6 @@ def load_parallel(
             f"the source has {len(sources)} files ({sources[0]} ... {sources[-1]}) and the target {len(targets)} "
             f"({targets[0]} ... {targets[-1]}); give pairs of files"
         )
-    patterns = isinstance(source, str | Path) and isinstance(target, str | Path) and len(sources) > 1
-    for one, other in zip(sources, targets, strict=True) if patterns else ():
-        if _numbers(one) != _numbers(other):
-            raise ValueError(f"the files {one} and {other} would be paired, but their numbers differ; is one missing?")
     if len(sources) == 1:
         return load(sources[0], targets[0], num_proc=num_proc)
     files = list(zip(sources, targets, strict=True))
@@ -107,11 +102,6 @@ def local_files(source: Files, target: Files | None) -> list[str | Path]:
         return [*sources, *_files(target)]
     endings = (".tsv", ".json", ".jsonl", ".parquet")
     return [file for file in sources if str(file).removesuffix(".gz").endswith(endings)]
-
-
-def _numbers(file: Any) -> list[str]:
-    """Numbers in a file's name, which count shards."""
-    return re.findall(r"\d+", Path(file).name)
 
 
 def _load_and_count(load: Callable[..., Dataset], files: Sequence[tuple[Any, Any]], index: int) -> int:

@@ -6,7 +6,7 @@ its last release is of 2022, it imports a package that it does not declare, and 
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
@@ -136,8 +136,9 @@ def compare(
     wanted = [bleu.tokenizer(line) for line in first]
     accuracy = None
     if train_target is not None:
-        words = vocabulary(wanted, *chain(*tokenized.values()))
-        frequencies = word_frequencies(steps(train_target, "training text", progress), words, bleu.tokenizer)
+        words = {word for line in chain(wanted, *chain(*tokenized.values())) for word in line.split()}
+        texts = steps(train_target, "training text", progress)
+        frequencies = Counter(word for line in texts for word in bleu.tokenizer(line).split() if word in words)
         accuracy = mean_buckets(tokenized, lambda runs: word_accuracy(runs, wanted, frequencies))
     scores = {
         name: mean_scores([untested_scores(lines, references, language, sources) for lines in runs])
@@ -202,19 +203,6 @@ def bucket_labels(cutoffs: Sequence[int]) -> list[str]:
     starts = [0, *cutoffs]
     ranges = zip(starts, cutoffs, strict=False)
     return [f"{a:,}" if b == a + 1 else f"{a:,}–{b - 1:,}" for a, b in ranges] + [f"≥{cutoffs[-1]:,}"]
-
-
-def word_frequencies(lines: Iterable[str], words: Set[str], tokenize: Callable[[str], str]) -> Counter[str]:
-    """Count each of `words` in `lines`, which may be a stream."""
-    frequencies: Counter[str] = Counter()
-    for line in lines:
-        frequencies.update(word for word in tokenize(line).split() if word in words)
-    return frequencies
-
-
-def vocabulary(*texts: Iterable[str]) -> set[str]:
-    """The words of tokenised texts."""
-    return {word for line in chain(*texts) for word in line.split()}
 
 
 def word_accuracy(

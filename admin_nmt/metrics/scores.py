@@ -101,11 +101,6 @@ def bleu_of(language: str | None) -> BLEU:
         ) from error
 
 
-def check_language(language: str) -> None:
-    """Check before hours of training that its translations can be scored; raises as `bleu_of` does."""
-    bleu_of(language)
-
-
 def chrf(hypotheses: Sequence[str], references: References) -> Scores:
     """`chrf` and `chrf_signature`, cased."""
     return _sacrebleu("chrf", CHRF(), hypotheses, references)

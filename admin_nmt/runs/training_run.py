@@ -19,7 +19,7 @@ from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizer
 from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
 from ..metrics.languages import has_words
-from ..metrics.scores import check_language
+from ..metrics.scores import bleu_of
 from ..system.errors import refusing_code
 from ..system.processes import print_once, start_processes, wait_at_most
 from ..trainer.callbacks import StopRequestedError
@@ -56,7 +56,7 @@ def run_recipe(recipe: Recipe) -> None:
             f"{folder} holds a finished run: choose another folder with --output_dir; to train this one further, "
             "delete its results.json and raise training.max_steps"
         )
-    check_language(recipe.languages[1])  # before hours of training, not after them
+    bleu_of(recipe.languages[1])  # raises what it lacks before hours of training, not after them
     let_segments_grow()
     start_processes()
     claim_folder(recipe)

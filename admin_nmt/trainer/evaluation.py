@@ -15,7 +15,7 @@ from ..data.tokenizing import tokenize
 from ..decoding.scoring import score_pairs
 from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
-from ..metrics.scores import check_language, corpus_scores, reference_rows, reported_scores
+from ..metrics.scores import bleu_of, corpus_scores, reference_rows, reported_scores
 from ..model.loss import IGNORED
 from ..weights.modes import evaluation_mode
 
@@ -141,7 +141,7 @@ def evaluate_translator(
         The translations, and `reported_scores` with the number of `sentences`, and `nll`, in nats per target token,
         over the `nll_sentences` that the model's positions have room for.
     """
-    check_language(language)
+    bleu_of(language)  # raises what it lacks before anything is translated
     positions = translator.model.config.max_position_embeddings
     data = tokenize(pairs, translator.tokenizer, translator.target_tokenizer, max_length=positions)
     translations = translator.translate(pairs["source"][:], progress=progress)

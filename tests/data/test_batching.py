@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,6 @@ from accelerate.data_loader import BatchSamplerShard, prepare_data_loader
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
 from torch.utils.data import DataLoader
 
 from admin_nmt.data import tokenized_pairs
@@ -113,18 +110,14 @@ def test_serpentine_order_equals_the_plain_sort(pairs: list[tuple[int, int]]) ->
 @pytest.mark.shared
 @pytest.mark.parametrize(("max_tokens", "limit"), [(2048, 0.03), (4096, 0.05)])
 def test_padding_of_multi30k(shared: Path, max_tokens: int, limit: float) -> None:
-    texts = []
+    """With a token for each word and punctuation mark."""
+    sides = []
     for language in ("en", "de"):
         with gzip.open(shared / f"data/multi30k/train.{language}.gz", "rt", encoding="utf-8") as file:
-            texts.append(file.read().splitlines())
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.train_from_iterator(texts[0] + texts[1], BpeTrainer(vocab_size=8000, show_progress=False))
-    source, target = ([len(encoding) + 1 for encoding in tokenizer.encode_batch(text)] for text in texts)
-    sampler = TokenBatchSampler(source, target, max_tokens, seed=1)
-    sides = [[side[index] for index in batch] for batch in sampler for side in (source, target)]
-    positions = sum(len(side) * max(side) for side in sides)
-    assert 1 - (sum(source) + sum(target)) / positions < limit
+            sides.append(np.array([len(re.findall(r"\w+|[^\w\s]", line)) + 1 for line in file]))
+    batches = TokenBatchSampler(*sides, max_tokens, seed=1).batches
+    positions = sum(len(batch) * side[batch].max() for batch in batches for side in sides)
+    assert 1 - sum(side.sum() for side in sides) / positions < limit
 
 
 @both
@@ -141,7 +134,7 @@ def test_epochs_differ_only_in_the_order_of_the_same_batches(make) -> None:
 
 @both
 @pytest.mark.parametrize("num_processes", [1, 2, 3])
-@pytest.mark.parametrize("pairs", [3, 200, 201, 250])
+@pytest.mark.parametrize("pairs", [3, 201])
 def test_shards_cover_every_batch(make, num_processes: int, pairs: int) -> None:
     sampler = make(*random_lengths(pairs))
     batches = list(sampler)

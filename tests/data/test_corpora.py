@@ -206,6 +206,7 @@ def test_a_tag_stands_before_every_source_and_counts(tmp_path):
         tokenize(numbers(3), tokenizer, byte_tokenizer(eos=False), cache_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_another_process_finds_every_cache(recipe, tmp_path, no_tokenising):
     script = (
         "import json, sys; from transformers import AutoTokenizer; from test_corpora import load, tokenize\n"

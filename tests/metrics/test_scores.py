@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from admin_nmt.metrics.scores import (
     PUBLISHED,
-    check_language,
+    bleu_of,
     corpus_scores,
     meteor,
     moses_tokenize,
@@ -220,7 +220,7 @@ def test_unknown_papers_and_languages_are_refused():
         with pytest.raises(ValueError, match=named):
             published_bleu(["a"], ["a"], language, paper)
     with pytest.raises(ValueError, match=r"'German'.*\bde\b"):
-        check_language("German")
+        bleu_of("German")
 
 
 # As the papers' own Perl scripts give it: numbers and tokens that they printed for these lines
