@@ -6,12 +6,12 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, StrictDataclassError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
@@ -24,7 +24,7 @@ from transformers import (
 from transformers.activations import ACT2FN
 
 from ..data.tokenization.tokenizer_folder import TARGET_FOLDER, check_tokenizer, load_tokenizers
-from ..model.configuration_admin import AdminConfig
+from ..model.configuration_admin import LARGEST, AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import ForeignCodeError, refusing_code
 from ..system.messages import sentence
@@ -40,11 +40,7 @@ MATRICES = (
     ("d_model", "encoder_ffn_dim"),
     ("d_model", "decoder_ffn_dim"),
 )
-MOST_POSITIONS = 2**28  # entries of the table of positions, which is not stored: 1 GB
-SIZES = (
-    "vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads",
-    "max_position_embeddings",
-)  # fmt: skip
+FLOATS = (None, torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MODEL_FILES = (".json", ".safetensors", ".bin", ".spm", ".model", ".txt")
 logger = logging.getLogger(__name__)
 
@@ -153,27 +149,41 @@ def read_config(folder: Path) -> PreTrainedConfig:
 
 def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
     """Refuse sizes that a stock configuration takes as they are, until something is divided by them."""
-    for field in SIZES:
-        if getattr(config, field, 1) < 1:
-            raise ValueError(f"{path}: {field}: expected a number of at least 1, got {getattr(config, field)}")
+    for field, largest in LARGEST.items():
+        smallest = 0 if field.endswith("_layers") else 1
+        if not smallest <= getattr(config, field, 1) <= largest:
+            got = getattr(config, field)
+            raise ValueError(f"{path}: {field}: expected a number in [{smallest}, {largest}], got {got}")
     for field in ("encoder_attention_heads", "decoder_attention_heads"):
         if getattr(config, "d_model", 0) % getattr(config, field, 1):
             raise ValueError(f"{path}: {field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")
-    if isinstance(config.dtype, str) and not isinstance(getattr(torch, config.dtype, None), torch.dtype):
-        raise ValueError(f"{path}: dtype {config.dtype!r} is none of torch; copy it again")
+    if getattr(torch, str(config.dtype).removeprefix("torch."), None) not in FLOATS:
+        raise ValueError(f"{path}: dtype {config.dtype}: a model is stored in float16 or wider; copy it again")
     if getattr(config, "activation_function", "relu") not in ACT2FN:
         raise ValueError(f"{path}: activation_function {config.activation_function!r} is none of transformers")
+
+
+def _in_vocabulary(token: int, info: ValidationInfo) -> int:
+    tokens = cast(dict[str, int], info.context)["tokens"]
+    if not 0 <= token < tokens:
+        raise ValueError(f"is {token}, but the vocabulary has {tokens} tokens")
+    return token
+
+
+Token = Annotated[int, AfterValidator(_in_vocabulary)]
 
 
 class GenerationFields(BaseModel):
     """The fields of generation_config.json that a search reads."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
-    eos_token_id: int | list[int]
+    eos_token_id: Token | Annotated[list[Token], Field(min_length=1)]
     num_beams: int | None = Field(default=None, ge=1)
     length_penalty: int | float | None = None
-    pad_token_id: int | None = None
-    decoder_start_token_id: int | None = None
+    pad_token_id: Token | None = None
+    decoder_start_token_id: Token | None = None
+    suppress_tokens: list[Token] | None = None
+    bad_words_ids: list[list[Token]] | None = None
 
 
 def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationConfig:
@@ -187,9 +197,10 @@ def generation_defaults(folder: Path, config: PreTrainedConfig) -> GenerationCon
     if not path.exists() and not isinstance(config, AdminConfig):
         return GenerationConfig.from_model_config(config)
     values: Any = None
+    tokens = getattr(config, "decoder_vocab_size", None) or getattr(config, "vocab_size", LARGEST["vocab_size"])
     try:
         values = json.loads(path.read_bytes())
-        GenerationFields.model_validate(values)
+        GenerationFields.model_validate(values, context={"tokens": tokens})
         return GenerationConfig.from_pretrained(folder)
     except (OSError, ValueError, RecursionError) as error:
         what = sentence(error, values)[1] if isinstance(error, ValidationError) else error
@@ -238,8 +249,6 @@ def _check_memory(path: Path, config: PreTrainedConfig, sizes: list[int]) -> Non
     for fields in MATRICES:
         if product(*fields) > max(sizes, default=0):
             raise ValueError(f"{path}: no tensor of the weights is as large as {' × '.join(fields)}; copy both again")
-    if product("max_position_embeddings", "d_model") > MOST_POSITIONS:
-        raise ValueError(f"{path}: max_position_embeddings {config.max_position_embeddings} would take over a gigabyte")
 
 
 def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:

@@ -18,6 +18,13 @@ VARIANTS = (*PAPERS, *RIVALS)
 OMEGA_RULES = ("profile", "profile_reference", "log_n", "n")
 DLCL_WEIGHTS = ("learned", "identity", "ones", "average")
 POSITIONS = ("marian", "fairseq")
+# Greatest sizes: whatever a file says, its model is built in a moment, or refused by the name of the field.
+LARGEST = {
+    "vocab_size": 2**24, "decoder_vocab_size": 2**24, "d_model": 2**16, "encoder_ffn_dim": 2**20,
+    "decoder_ffn_dim": 2**20, "encoder_attention_heads": 2**16, "decoder_attention_heads": 2**16,
+    "encoder_layers": 10_000, "decoder_layers": 10_000, "dlcl_dilation": 10_000, "dlcl_period": 10_000,
+    "max_position_embeddings": 2**17,
+}  # fmt: skip
 # Of MarianConfig and of its older releases, in whose files they stand: neither is a misspelt field of ours.
 LAYERDROP = ("encoder_layerdrop", "decoder_layerdrop")
 OTHERS = (*LAYERDROP, "static_position_embeddings")
@@ -168,11 +175,10 @@ class AdminConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: {getattr(self, field)!r} is not one of {', '.join(allowed)}")
 
     def validate_shapes(self) -> None:
-        sizes = ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim")
-        steps = ("dlcl_dilation", "dlcl_period")
-        for field in (*sizes, *steps, "encoder_attention_heads", "decoder_attention_heads", "max_position_embeddings"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field}: must be at least 1, not {getattr(self, field)}")
+        for field, largest in LARGEST.items():
+            smallest = 0 if field == "encoder_layers" else 1
+            if not smallest <= getattr(self, field) <= largest:
+                raise ValueError(f"{field}: must lie in [{smallest}, {largest}], not {getattr(self, field)}")
         for field in ("encoder_attention_heads", "decoder_attention_heads"):
             if self.d_model % getattr(self, field):
                 raise ValueError(f"{field}: {getattr(self, field)} heads do not divide d_model {self.d_model}")
@@ -185,11 +191,10 @@ class AdminConfig(PreTrainedConfig):
             )
 
     def validate_variant(self) -> None:
-        for field in ("encoder_layers", "decoder_layers"):
-            layers = getattr(self, field)
-            needed = self.has_history or self.has_omega or self.variant in (*TRANSPARENT, "t_fixup")
-            if layers < 0 or (layers == 0 and (needed or field == "decoder_layers")):
-                raise ValueError(f"{field}: variant {self.variant!r} needs at least 1 layer, not {layers}")
+        if not self.encoder_layers and (
+            self.has_history or self.has_omega or self.variant in (*TRANSPARENT, "t_fixup")
+        ):
+            raise ValueError(f"encoder_layers: variant {self.variant!r} needs at least 1 layer")
         if self.released_init and self.variant not in ("b2t", "ds_init"):
             raise ValueError(f"released_init: variant {self.variant!r} has one initialisation; leave it out")
         if self.train_omega and self.variant != "admin":
@@ -207,6 +212,8 @@ class AdminConfig(PreTrainedConfig):
                 f"{self.decoder_vocab_size} (target) tokens"
             )
         ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        if not ends:
+            raise ValueError("eos_token_id: is an empty list; no translation would end")
         if self.pad_token_id in ends and not self.score_padding:
             logger.warning_once(
                 f"eos_token_id: {self.eos_token_id} is also pad_token_id, which is never scored: no translation ends "

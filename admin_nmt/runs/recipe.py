@@ -17,7 +17,7 @@ from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY
 from ..hub.repositories import check_repository
 from ..metrics.languages import language_code
 from ..metrics.scores import PUBLISHED
-from ..model.configuration_admin import AdminConfig
+from ..model.configuration_admin import LARGEST, AdminConfig
 from ..system.messages import FieldError
 from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
 from .sections import OneOrSeveral, Section, checked, section_of
@@ -168,9 +168,9 @@ class TokenizerSection(Section):
     """
 
     kind: Literal["byte_bpe", "subword_nmt"] = "byte_bpe"
-    vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY)
+    vocab_size: int = Field(default=8000, ge=SMALLEST_VOCABULARY, le=LARGEST["vocab_size"])
     joint: bool = True
-    target_vocab_size: int | None = Field(default=None, ge=SMALLEST_VOCABULARY)
+    target_vocab_size: int | None = Field(default=None, ge=SMALLEST_VOCABULARY, le=LARGEST["vocab_size"])
     path: str | None = None
     merges: int | None = Field(default=None, ge=1)
     threshold: int | None = Field(default=None, ge=1)
@@ -244,7 +244,7 @@ class ModelSection(_Model):
         for name in {"vocab_size", "decoder_vocab_size"} & set(settings):
             raise FieldError(f"{name} is that of the tokenizer; set tokenizer.vocab_size instead")
         try:
-            AdminConfig(vocab_size=2**31, **settings)  # as many as no token id can exceed
+            AdminConfig(vocab_size=LARGEST["vocab_size"], **settings)  # as many as no token id can exceed
         except StrictDataclassError as error:  # whose cause is what the configuration says
             raise FieldError(str(error.__cause__ or error)) from error
         return self

@@ -23,6 +23,7 @@ EXPECTED = {
     "greater_than": "a number above {gt}",
     "greater_than_equal": "a number of at least {ge}",
     "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
     "too_short": "at least {min_length} items",
 }
 """Descriptions of what a field takes, by the type of pydantic's error, with the names of its context."""

@@ -44,15 +44,8 @@ SUPPORTED = {
 }
 # Transformer-Clinic's initialisations; of those it has besides, rezero computes something else.
 INIT_TYPES = ("default", "adaptive", "adaptive-profiling", "deepnet")
-# Arguments without which the model cannot be built.
-REQUIRED = [
-    f"{stack}_{name}"
-    for stack in ("encoder", "decoder")
-    for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads")
-] + ["dropout", "attention_dropout"]
 IGNORED_KEYS = re.compile(r"(^|\.)(version|_float_tensor)$")
 EOS, PAD = 2, 1
-MOST_POSITIONS = 2**17  # their table is not in the file
 
 
 class ConversionError(ValueError):
@@ -99,28 +92,23 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
     """The configuration of a checkpoint with these parameters and training arguments.
 
     Raises:
-        ConversionError: naming the arguments that are missing, or the one that is not supported.
+        ConversionError: naming the argument that is not supported.
+        KeyError: of an argument or an embedding that is missing.
     """
-    if missing := [name for name in REQUIRED if name not in args]:
-        raise ConversionError(f"missing arguments: {', '.join(missing)}")
     for name, supported in SUPPORTED.items():
         if (args.get(name) or supported) != supported:
             raise ConversionError(f"{name}: {reprlib.repr(args[name])} is not supported, only {supported!r}")
     if args["encoder_embed_dim"] != args["decoder_embed_dim"]:
         raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
-    embeddings = [f"{stack}.embed_tokens.weight" for stack in ("encoder", "decoder")]
-    if missing := [name for name in embeddings if name not in state]:
-        raise ConversionError(f"missing keys: {', '.join(missing)}")
     _check_sizes(state, args)
-    vocab_size, decoder_vocab_size = (len(state[name]) for name in embeddings)
     variant = _variant(state, args)
     return AdminConfig(
         variant=variant,
         omega_rule="profile_reference",
         omega_profiled=variant == "admin",
         train_omega=variant == "admin",
-        vocab_size=vocab_size,
-        decoder_vocab_size=decoder_vocab_size,
+        vocab_size=len(state["encoder.embed_tokens.weight"]),
+        decoder_vocab_size=len(state["decoder.embed_tokens.weight"]),
         d_model=args["encoder_embed_dim"],
         **{
             f"{stack}_{ours}": args[f"{stack}_{theirs}"]
@@ -173,14 +161,11 @@ def _check_sizes(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> None:
         stored = {
             f"{stack}_layers": len(layers),
             f"{stack}_embed_dim": state[f"{stack}.embed_tokens.weight"].shape[-1],
-            f"{stack}_ffn_embed_dim": max(inner, default=MOST_POSITIONS),
+            f"{stack}_ffn_embed_dim": max(inner, default=0),
         }
         for name, size in stored.items():
             if not isinstance(args[name], int) or args[name] > size:
                 raise ConversionError(f"{name}: is {reprlib.repr(args[name])}, but the weights have {size}")
-    for name in ("max_source_positions", "max_target_positions"):
-        if not isinstance(args.get(name, 1024), int) or args.get(name, 1024) > MOST_POSITIONS:
-            raise ConversionError(f"{name}: is {reprlib.repr(args[name])}; at most {MOST_POSITIONS} are supported")
 
 
 def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -> AdminForConditionalGeneration:
@@ -191,11 +176,13 @@ def convert_fairseq(state_dict: Mapping[str, Tensor], args: Mapping[str, Any]) -
         args: its training arguments as a dictionary.
 
     Raises:
-        ConversionError: listing every missing and unexpected key, every one of another shape, and the embeddings that
-            should be tied but differ.
+        ConversionError: naming a setting that is missing or not supported; listing every missing and unexpected key,
+            every one of another shape, and the embeddings that should be tied but differ.
     """
     try:
         config = fairseq_config(state_dict, args)
+    except KeyError as error:
+        raise ConversionError(f"missing: {error.args[0]}") from error
     except StrictDataclassError as error:
         raise ConversionError(f"its settings are no model's: {' '.join(str(error).split())[:200]}") from error
     model = AdminForConditionalGeneration(config)

@@ -204,7 +204,6 @@ def test_tensors_that_do_not_fit_are_named(checkpoint, removed, added, named):
         ("encoder_layers", 10**9),
         ("decoder_layers", "many"),
         ("encoder_ffn_embed_dim", 10**9),
-        ("max_source_positions", 10**12),
         ("dropout", "x" * 10**6),
         ("decoder_ffn_embed_dim", None),
     ],
@@ -250,7 +249,9 @@ def translate(model: AdminForConditionalGeneration, source: list[int], kwargs: d
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("search", ["beam5", "beam4_lp06", "beam5_la12_lb10", "greedy"])
+@pytest.mark.parametrize(
+    "search", ["beam5", *(pytest.param(s, marks=pytest.mark.slow) for s in ("beam4_lp06", "beam5_la12_lb10", "greedy"))]
+)
 def test_translations_of_a_real_checkpoint(clinic, search):
     """All 20 sentences token for token, also with a length penalty and where the length limit cuts."""
     model, reference = clinic
