@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 import torch
@@ -124,19 +124,14 @@ def machine_facts() -> dict[str, Any]:
     """The machine and the versions, as machine.json has them; `slug` names its folder."""
     cpu, gpu = cpu_facts(), torch.cuda.get_device_name(0) if DEVICE.type == "cuda" else None
     name = re.sub(r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|@.*$", " ", cpu["name"], flags=re.IGNORECASE)
-    slug = re.sub(r"[^a-z0-9]+", "-", f"{name} {instructions(cpu)} {gpu or ''}".lower()).strip("-")
+    kind = "AMX" if "amx_bf16" in cpu["flags"] else f"{cpu['used']} bf16"
+    kind = kind if cpu["fast_bfloat16"] else cpu["used"]
+    slug = re.sub(r"[^a-z0-9]+", "-", f"{name} {kind} {gpu or ''}".lower()).strip("-")
     return {
         "slug": slug, "cpu": cpu, "gpu": gpu, "memory_gb": round(psutil.virtual_memory().total / 2**30),
         "system": f"{platform.system()} {platform.machine()}", "versions": versions(),
         "variables": {name: os.environ[name] for name in LIMITS if name in os.environ},
     }  # fmt: skip
-
-
-def instructions(cpu: Mapping[str, Any]) -> str:
-    """The widest instructions in use, and whether they multiply bfloat16."""
-    if not cpu["fast_bfloat16"]:
-        return str(cpu["used"])
-    return "AMX" if "amx_bf16" in cpu["flags"] else f"{cpu['used']} bf16"
 
 
 def busy_seconds() -> float:
@@ -206,14 +201,6 @@ class Results:
         for name, case in self.cases.items():
             found.setdefault(name.partition(",")[0], []).append(case["value"])
         return found
-
-
-class Section(NamedTuple):
-    """A part on the page: its title, its tables in Markdown, and by name the ratios for the index of all machines."""
-
-    title: str
-    text: str
-    ratios: dict[str, str]
 
 
 def column(rounds: Sequence[Mapping[str, Any]], system: str, key: str) -> list[float]:

@@ -27,7 +27,7 @@ from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import build_trainer
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes
-from training.benchmarks.common import LANGUAGES, Results, Section, alone, corpus, lines, options
+from training.benchmarks.common import LANGUAGES, Results, alone, corpus, lines, options
 
 MAX_TOKENS, MAX_WORDS, CHUNK = 3584, 100, 10_000
 
@@ -104,7 +104,7 @@ def settings(args: Namespace) -> dict[str, int]:
     return {name: vars(args)[name] for name in ("pairs", "copies", "vocab_size", "num_proc")}
 
 
-def section(results: Results) -> Section:
+def table(results: Results) -> str:
     """Each step, and the start of a training."""
     (value,) = (case["value"] for case in results.cases.values())
     total, start = sum(step["seconds"] for step in value["steps"]), value["start"]
@@ -121,7 +121,7 @@ def section(results: Results) -> Section:
     after = f"""{value["pairs"]:,} pairs are {value["text_gb"]:.2f} GB of text. A training on {start["pairs"]:,} pairs
 (the same ones {value["copies"]} times) ends its first update {start["first update"]:.1f} s after the launch; imports
 took {imports:.0%} of that, and planning {start["batches"]:,} batches {planning:.0%}."""
-    return Section("Data", f"{table_text(head, rows)}\n\n{after}", {})
+    return f"{table_text(head, rows)}\n\n{after}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
         args = parser.parse_args(arguments)
     results = Results.open(args, "data", {"corpus": corpus(args), "max_words": MAX_WORDS} | settings(args))
     results.measure("preparation", alone, measure, args)
-    print(section(results).text)
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -319,7 +319,7 @@ def profile_update(setup: Setup, words: Words) -> list[Fields]:
     """One update under torch.profiler: its kernels, the time that they and the host take, and the top operators."""
     trainer, watched = new_trainer(setup, words, batches=5), ProfileLast()
     trainer.add_callback(watched)
-    trainer.train()
+    trainer.time_training(warm_up=0)
     # Annotations span many kernels, and the averages have a row for each kernel beside that of its operator.
     events = [event for event in watched.profiler.events() if not event.is_user_annotation]
     kernels = [event.time_range.elapsed_us() for event in events if event.device_type != DeviceType.CPU]

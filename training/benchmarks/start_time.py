@@ -24,7 +24,7 @@ from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.system.markdown import table_text
 from admin_nmt.weights.exporting import standard_model
-from training.benchmarks.common import Results, Section, column, options, spread
+from training.benchmarks.common import Results, column, options, spread
 from training.benchmarks.training_speed import Shape
 
 TRANSLATE, BASE = "admin-nmt translate --text", "translation with transformers alone"
@@ -90,7 +90,7 @@ def measure(shape: Shape, vocab_size: int, rounds: int) -> list[dict[str, dict[s
     return found[1:]
 
 
-def section(results: Results) -> Section:
+def table(results: Results) -> str:
     """Seconds to the answer and of the CPU, and how many times those of the stock program."""
     (rounds,), rows = (case["value"] for case in results.cases.values()), []
     for name in rounds[0]:
@@ -100,8 +100,7 @@ def section(results: Results) -> Section:
             cells += [spread(own, column(rounds, BASE, key)), f"{median(own):.2f}"]
         rows.append([name, *cells])
     head = ["program", f"time, times {BASE}", "seconds", f"CPU time, times {BASE}", "CPU seconds"]
-    ratio = spread(column(rounds, TRANSLATE, "answer_seconds"), column(rounds, BASE, "answer_seconds"))
-    return Section("Start", table_text(head, rows), {f"start: {TRANSLATE} / {BASE}": ratio})
+    return table_text(head, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -111,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = {"layers": shape.encoder_layers, "d_model": shape.d_model, "vocab_size": vocab_size}
     results = Results.open(args, "start", settings)
     results.measure("programs", measure, shape, vocab_size, args.rounds)
-    print(section(results).text)
+    print(table(results))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.markdown import table_text
 from admin_nmt.trainer.process_memory import keep_freed_memory, peak_memory
-from training.benchmarks.common import DEVICE, Results, Section, column, options, seconds, spread
+from training.benchmarks.common import DEVICE, Results, column, options, seconds, spread
 
 LENGTH = 16  # tokens of a sentence
 
@@ -98,21 +98,19 @@ def measure(system: str, sizes: Comparison, number: int) -> dict[str, float]:
     return {"seconds": taken, "gigabytes": (peak_memory(DEVICE) - before) / 2**30}
 
 
-def section(results: Results) -> Section:
+def table(results: Results) -> str:
     """Seconds and memory of a step, and how many times those of the first system."""
-    rows, ratios = [], {}
+    rows = []
     for name, rounds in results.rounds().items():
         title, base = results.settings[name]["title"], next(iter(rounds[-1]))
         for system in rounds[-1]:
             cells = []
-            for key, word in (("seconds", "time"), ("gigabytes", "memory")):
+            for key in ("seconds", "gigabytes"):
                 own = column(rounds, system, key)
                 cells += [spread(own, column(rounds, base, key)), f"{median(own):.2f}"]
-                if system in ("chunked", "dlcl_pre_ln"):
-                    ratios[f"{title}: {word} of {system} / {base}"] = cells[-2]
             rows.append([title, system, *cells])
     head = ["comparison", "system", "time, times the first", "seconds", "memory, times the first", "GB"]
-    return Section("Loss and DLCL", table_text(head, rows), ratios)
+    return table_text(head, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -122,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     results = Results.open(args, "loss", {name: asdict(sizes) for name, sizes in known.items()})
     for name, sizes in known.items():
         results.measure_rounds(name, args.rounds, sizes.systems, measure, sizes)
-    print(section(results).text)
+    print(table(results))
 
 
 if __name__ == "__main__":

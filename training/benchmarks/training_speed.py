@@ -35,7 +35,7 @@ from admin_nmt.data.tokenized_pairs import pair_lengths
 from admin_nmt.model.sublayers import of_both_stacks
 from admin_nmt.system.cpu_features import cpu_bfloat16_is_fast
 from admin_nmt.system.markdown import table_text
-from training.benchmarks.common import LANGUAGES, Results, Section, Timing, column, corpus, lines, options, spread
+from training.benchmarks.common import LANGUAGES, Results, Timing, column, corpus, lines, options, spread
 
 BASE = "stock grouped"  # what the others are compared with
 SYSTEMS = ("ours", "ours float32", BASE, f"{BASE} bf16", "stock random")
@@ -152,9 +152,9 @@ def stock_batches(pairs: Dataset, max_tokens: int, seed: int, grouped: bool) -> 
     return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
 
 
-def section(results: Results) -> Section:
+def table(results: Results) -> str:
     """Target tokens a second, and how many times those of the base."""
-    rows, ratios = [], {}
+    rows = []
     for name, rounds in results.rounds().items():
         shape, key = Shape(**results.settings["shapes"][name]), "tokens_per_second"
         title = f"{name} d {shape.d_model}, {shape.max_tokens:,} tokens"
@@ -162,10 +162,8 @@ def section(results: Results) -> Section:
             speeds = column(rounds, system, key)
             kinds = f"{last['precision']}, {last['attention']}"
             rows.append([title, system, spread(speeds, column(rounds, BASE, key)), f"{median(speeds):,.0f}", kinds])
-            if system != "ours":
-                ratios[f"training {title}: ours / {system}"] = spread(column(rounds, "ours", key), speeds)
     head = ["shape", "system", f"times {BASE}", "target tokens a second", "precision, attention"]
-    return Section("Training", table_text(head, rows), ratios)
+    return table_text(head, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -182,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
         tokenise([lines(args, side, "train", count=29_000) for side in LANGUAGES], Path(folder), vocab_size)
         for name in args.shape or known:
             results.measure_rounds(name, args.rounds, systems, measure, known[name], Path(folder), args.rounds)
-    print(section(results).text)
+    print(table(results))
 
 
 if __name__ == "__main__":

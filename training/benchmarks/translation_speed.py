@@ -31,7 +31,6 @@ from admin_nmt.weights.exporting import export_standard
 from training.benchmarks.common import (
     LANGUAGES,
     Results,
-    Section,
     alone,
     column,
     corpus,
@@ -158,21 +157,19 @@ def measure_model(case: Case, title: str, rounds: int) -> dict[str, dict[str, li
     return {title: {system: [one[system] for one in found] for system in names}}
 
 
-def section(results: Results) -> Section:
+def table(results: Results) -> str:
     """Sentences a second and memory, and how many times those of stock."""
-    rows, ratios, count = [], {}, results.settings["sentences"]
+    rows, count = [], results.settings["sentences"]
     for case in results.cases.values():
         for title, systems in case["value"].items():
             rounds = [dict(zip(systems, runs, strict=True)) for runs in zip(*systems.values(), strict=True)]
-            seconds, memory = ({one: column(rounds, one, key) for one in systems} for key in ("seconds", "memory_mb"))
+            times, memory = ({one: column(rounds, one, key) for one in systems} for key in ("seconds", "memory_mb"))
             for system in systems:
-                cells = [spread(seconds[BASE], seconds[system]), f"{count / median(seconds[system]):.1f}"]
+                cells = [spread(times[BASE], times[system]), f"{count / median(times[system]):.1f}"]
                 cells += [spread(memory[system], memory[BASE]), f"{median(memory[system]):,.0f}"]
                 rows.append([title, system, *cells])
-                if system != "ours":
-                    ratios[f"decoding {title}: ours / {system}"] = spread(seconds[system], seconds["ours"])
     head = ["model", "system", "times stock", "sentences a second", "memory, times stock", "MB"]
-    return Section("Decoding", table_text(head, rows), ratios)
+    return table_text(head, rows)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -203,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
         if args.model:
             case = Case(str(args.model), sentences[:count], args.num_beams)
             results.measure(str(args.model), measure_model, case, f"trained, {args.model}", args.rounds)
-    print(section(results).text)
+    print(table(results))
     if args.check:
         case, head = Case(str(args.model), sentences[: args.check]), ["beam", "system", f"same as {EXACT}", "BLEU"]
         print("\n" + table_text(head, compare(case, references[: args.check])))
