@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 
@@ -116,15 +117,16 @@ def test_bad_systems_are_named_and_the_rest_is_compared(folder):
         assert "baseline: x." in text and all(name in text for name in bad)
 
 
-def test_files_of_an_earlier_report_do_not_stay(folder):
+def test_files_of_an_earlier_report_do_not_stay(report, folder):
     """Word accuracies and a matrix of other systems would be taken for these systems'; other files are the user's."""
-    compare(folder, "x=runs/a", "x=perfect.txt", "y=perfect.txt", "--train-target", "train.de", "--output", "twice")
-    assert {file.name for file in (folder / "twice").iterdir()} == FILES
-    (folder / "twice" / "notes.txt").touch()
+    twice = folder / "twice"
+    shutil.copytree(report, twice)
+    assert {file.name for file in twice.iterdir()} == FILES
+    (twice / "notes.txt").touch()
     compare(folder, "runs/a", "--output", "twice")
-    left = FILES - {file.name for file in (folder / "twice").iterdir()}
+    left = FILES - {file.name for file in twice.iterdir()}
     assert left == {"significance.png", "significance.svg", "word_accuracy.png", "word_accuracy.svg"}
-    assert (folder / "twice" / "notes.txt").exists()
+    assert (twice / "notes.txt").exists()
 
 
 @pytest.fixture(scope="module")
