@@ -14,7 +14,7 @@ from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.run_folder import ModelFacts
-from admin_nmt.runs.publishing import write_card
+from admin_nmt.runs.cards import write_card
 from admin_nmt.weights.exporting import export_standard
 
 REPO = "someone/toy"

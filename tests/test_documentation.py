@@ -40,7 +40,7 @@ PAPERS = ("training/guide/experiments.md", "## The papers' tables and figures\n"
 OVERRIDE = re.compile(r"--(\w+\.[\w.]+|output_dir)$")
 # These take minutes, need the network or another model, or measure this machine; tests of their own run them.
 PARSED_ONLY = {"train", "synthesize", "experiment", "compare", "publish", "demo", "analyse", "convert-fairseq"}
-PARSED_ONLY |= {"plot dlcl", "memory --verify", "memory --options", "prepare --cluster", "translate --processes"}
+PARSED_ONLY |= {"plot dlcl", "prepare --cluster", "translate --processes"}
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def test_arguments_are_understood(command, here):
     overrides = [word for pair in override_pairs(arguments) for word in pair]
     if "--source" in arguments[:2]:  # text of one's own, without a recipe
         assert all(Path(name).is_file() for option, name in pairwise(arguments) if option in ("--source", "--target"))
-    elif arguments[0] in ("train", "prepare", "memory") and "--verify" not in arguments:
+    elif arguments[0] in ("train", "prepare", "memory"):
         assert load_recipe(find_file(arguments[1], "recipes"), overrides)
     if arguments[0] == "experiment":
         grid = ROOT / arguments[1] if arguments[1].endswith(".yaml") else find_file(arguments[1], "grids")

@@ -175,7 +175,7 @@ def card(
     admin-nmt model card runs/phrasebook --repo user/phrasebook-en-de
     """
     from ..hub.run_folder import FINAL, STANDARD
-    from ..runs.publishing import write_card
+    from ..runs.cards import write_card
 
     quiet()
     folders = [run / name for name in (FINAL, STANDARD) if (run / name).is_dir()]

@@ -14,8 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-SECTIONS = ("output_dir", "data", "tokenizer", "model", "training", "evaluation", "languages", "card")  # of a recipe
-OVERRIDE = re.compile(rf"--({'|'.join(SECTIONS)}|output-dir)(\.[\w-]+)*(=.*)?", re.DOTALL)
+OVERRIDE = re.compile(r"--([\w-]+)(\.[\w-]+)*(=.*)?", re.DOTALL)
 LANGUAGE = re.compile(r"[\w-]+")
 
 
@@ -69,7 +68,7 @@ class WithOverrides(Command):
         """Keep the fields in `ctx.meta["overrides"]`, as `load_recipe` takes them, and parse the rest."""
         rest, overrides, given = [], [], iter(args)
         for text in given:
-            if not OVERRIDE.fullmatch(text):
+            if not self.is_field(text):
                 rest.append(text)
                 continue
             name, equals, value = text.partition("=")
@@ -84,6 +83,19 @@ class WithOverrides(Command):
             overrides += [name, value]
         ctx.meta["overrides"] = overrides
         return super().parse_args(ctx, rest)
+
+    def is_field(self, text: str) -> bool:
+        """Tell whether a word of the command line names a field of a recipe, and no option of the command."""
+        found = OVERRIDE.fullmatch(text)
+        own = {"--help"}.union(*(one.opts for one in self.params))
+        if found is None or with_dashes(f"--{found[1]}") in own:
+            return False
+        if found[2]:
+            return True
+
+        from ..runs.recipe import Recipe  # seconds, which a field of a section does not take
+
+        return found[1].replace("-", "_") in Recipe.model_fields
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

@@ -114,8 +114,8 @@ def prepare(
 ) -> None:
     """Prepare the data of a recipe.
 
-    As training does, on all cores, so that training then starts at once. Every stage prints its pairs a second and its
-    peak memory. Interrupted? The same command continues there.
+    As training does, on all cores, so that training then starts at once. Every stage prints its pairs a second.
+    Interrupted? The same command continues there.
 
     \b
     admin-nmt prepare phrasebook
@@ -127,7 +127,6 @@ def prepare(
     from ..data.arrow_cache import available_cores, jobs_run_by
     from ..data.dask_cluster import Cluster
     from ..runs import preparation
-    from ..runs.preparation_meter import Meter
     from ..runs.recipe import load_recipe
     from ..system.processes import print_once, start_processes
 
@@ -139,56 +138,40 @@ def prepare(
             Path(loaded.data.cache_dir).mkdir(parents=True, exist_ok=True)
             workers = stack.enter_context(Cluster(cluster, [loaded.data.cache_dir]))
             stack.enter_context(jobs_run_by(workers.run))
-        preparation.prepare(loaded, num_proc or available_cores(), Meter())
+        preparation.prepare(loaded, num_proc or available_cores(), preparation.timed)
     print_once(f"prepared; next: admin-nmt train {shlex.join([recipe, *ctx.meta['overrides']])}")
 
 
 def memory(
     ctx: typer.Context,
     recipes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RECIPE", help="YAML files or names of built-in recipes."),
-    ] = None,
-    options: Annotated[
-        bool, typer.Option("--options", help="Also predict other precisions and activation checkpointing.")
-    ] = False,
+        list[str], typer.Argument(metavar="RECIPE", help="YAML files or names of built-in recipes.", show_default=False)
+    ],
     prepared: Annotated[
         bool, typer.Option("--prepared", help="Use lengths and vocabulary of the prepared data.")
     ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare predictions with measurements on this CPU.")
-    ] = False,
-    output: Annotated[Path | None, typer.Option(help="Also write OUTPUT.md and OUTPUT.json.")] = None,
 ) -> None:
     """Predict the peak memory of recipes.
 
     Runs none of them, and says which GPUs they fit. --prepared takes the lengths of sentences and the vocabulary from
-    the prepared data instead of the recipe's limits; --verify compares predictions with what PyTorch's profiler sees
-    allocated while small models train. All tables are predictions but for the column "measured". GB are 10⁹ bytes.
+    the prepared data instead of the recipe's limits. GB are 10⁹ bytes.
 
     \b
     admin-nmt memory phrasebook
     admin-nmt memory wmt14-en-de-60-12 --training.max_tokens 8192
-    admin-nmt memory mine.yaml --options --output tables/memory
-    admin-nmt memory --verify
+    admin-nmt memory mine.yaml --prepared --training.bf16 true
     """
-    if verify == bool(recipes):
-        raise typer.BadParameter("give recipes, or --verify")
-    files = {name: find_file(name, "recipes") for name in recipes or []}
+    files = {name: find_file(name, "recipes") for name in recipes}
 
-    from ..runs import memory_tables as tables
-    from ..system.terminal import lines_for, progress_bar
+    from ..runs.memory_table import NOTE, memory_rows
+    from ..runs.preparation import prepare
+    from ..runs.recipe import load_recipe
+    from ..system.markdown import table_lines
 
-    options_given = {"options": options, "prepared_data": prepared}
-    work = tables.verify(tables.CASES) if verify else tables.recipe_rows(files, ctx.meta["overrides"], **options_given)
-    rows, lines = [], lines_for(sys.stdout)
-    for row in progress_bar(work, desc="models", unit="model"):
-        rows.append(row)
-        lines.write(tables.table([row]).splitlines()[-1] if rows[1:] else tables.table(rows).strip())
-    note = tables.VERIFIED if verify else tables.NOTE
-    say(note)
-    if output:
-        tables.write(rows, note, output)
+    loaded = [load_recipe(path, ctx.meta["overrides"], name) for name, path in files.items()]
+    rows = [row for recipe in loaded for row in memory_rows(recipe, prepare(recipe) if prepared else None)]
+    print("\n".join(table_lines(list(rows[0]), (row.values() for row in rows))))
+    say(NOTE)
 
 
 def recipe(

@@ -103,7 +103,7 @@ def refuse_long(positions: int | None, **datasets: Any) -> None:
         if positions is not None and (longest := longest_sentence(dataset)) > positions:
             raise ValueError(
                 f"{name}: a sentence has {longest} tokens, more than the model's max_position_embeddings {positions}; "
-                f"leave such pairs out: tokenize(..., max_length={positions})"
+                f"leave such pairs out: tokenize(..., max_length={positions}), in a recipe data.max_length"
             )
 
 

@@ -10,7 +10,8 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from ..hub.model_folder import load_model, short_names
 from ..hub.run_folder import RESULTS, Results, load_results
 from ..runs.pictures.curves import By, has_speeds, plot_depths, plot_perplexity
-from ..runs.pictures.weights import plot_history_weights, plot_omega
+from ..runs.pictures.dlcl import plot_history_weights
+from ..runs.pictures.omega import plot_omega
 from ..system.errors import describe, user_errors
 from .tables import flat
 

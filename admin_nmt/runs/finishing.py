@@ -12,12 +12,10 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import TrainingArguments
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
+from admin_nmt import AdminTrainer, Translator
 
-from ..data.tokenization.tokenizer_folder import load_tokenizers
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores, score_per_token
-from ..hub.cards import write_export_card
 from ..hub.run_folder import (
     DEGENERATE,
     FINAL,
@@ -37,9 +35,10 @@ from ..system.processes import print_once
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.sharding import load_weights
 from ..weights.averaging import average_checkpoints
-from ..weights.exporting import ExportError, FoldingError, export_standard
+from ..weights.exporting import ExportError, FoldingError
+from .cards import write_card
+from .model_folders import export_folder
 from .preparation import Prepared
-from .publishing import write_card
 from .recipe import Recipe
 from .results import device_name
 
@@ -113,13 +112,11 @@ def export(folder: Path, target: Path) -> Export:
         Its class and error, or why there is none.
     """
     shutil.rmtree(target, ignore_errors=True)  # what an interrupted run left
-    model = AdminForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    source_tokenizer, target_tokenizer = load_tokenizers(folder)
     try:
-        stock = export_standard(model, source_tokenizer, target, target_tokenizer)
-        write_export_card(target, target.parent.name)
+        standard = export_folder(folder, target, target.parent.name)
         print_once(f"      {target}")
-        return Export.model_validate({"class": type(stock).__name__} | json.loads((target / "export.json").read_text()))
+        facts = json.loads((target / "export.json").read_text())
+        return Export.model_validate({"class": type(standard).__name__} | facts)
     except (ExportError, FoldingError) as error:
         print_once(f"      no standard model: {error}")
         return Export(refused=str(error))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
+from transformers import PreTrainedModel
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
@@ -41,13 +42,18 @@ def fold_folder(model: Path, output: Path) -> None:
         _copy_usual_scores(model, temporary)
 
 
-def export_folder(model: Path, output: Path) -> None:
-    """Write the standard model of a model, with a card; see [`export_standard`]."""
+def export_folder(model: Path, output: Path, name: str | None = None) -> PreTrainedModel:
+    """Write the standard model of a model, with a card; see [`export_standard`].
+
+    Args:
+        name: of the model in its card; by default the folder's.
+    """
     source, target = load_tokenizers(model)
     with new_folder(output) as temporary:
-        export_standard(load_admin_model(model), source, temporary, target)
-        write_export_card(temporary, output.name)
+        standard = export_standard(load_admin_model(model), source, temporary, target)
+        write_export_card(temporary, name or output.name)
         _copy_usual_scores(model, temporary)
+    return standard
 
 
 def _copy_usual_scores(model: Path, same: Path) -> None:

@@ -11,8 +11,6 @@ from dataclasses import fields
 from inspect import getdoc
 from typing import Any
 
-from transformers import Seq2SeqTrainingArguments
-
 from ..data.cleaning import CleaningOptions
 from ..data.corpora import TREATMENT, Treatment
 from ..data.parallel_text import load_parallel
@@ -79,8 +77,6 @@ MEANINGS = {
 """Of the fields of `Seq2SeqTrainingArguments` that matter here."""
 
 
-OWN = tuple(AdminTrainingArguments.__annotations__)
-STOCK_DEFAULTS = {field.name: field.default for field in fields(Seq2SeqTrainingArguments)}
 NAMES = {"integer": "whole number", "number": "number", "boolean": "true, false", "string": "text", "object": "mapping"}
 WORDS = {"minimum": "from", "ge": "from", "exclusiveMinimum": "above", "gt": "above", "exclusiveMaximum": "below"}
 WORDS |= {"lt": "below"}
@@ -99,25 +95,16 @@ def option_page() -> str:
 
 def meanings(source: Any) -> dict[str, str]:
     """Meanings that a docstring gives of each argument or attribute, by name, in one line."""
-    lines = iter((getdoc(source) or "").splitlines())
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        if line in ("Args:", "Attributes:"):
-            break
-    for line in lines:
-        if line and not line.startswith(" "):
-            break  # the next block
-        if named := re.fullmatch(r" {4}(\w+): (.*)", line):
-            found[named[1]] = [named[2]]
-        elif line:
-            found[[*found][-1]].append(line.strip())
-    return {name: " ".join(text) for name, text in found.items()}
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", getdoc(source) or "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def _sections() -> Iterator[tuple[str, str, list[Row]]]:
     """Title, remark and rows of each table."""
     model = [name for name in ModelSection.model_fields if name not in NOT_SET_BY_HAND]
-    training = _training_meanings()
+    helps = {field.name: field.metadata.get("help", "") for field in fields(AdminTrainingArguments)}
+    own = {name: helps[name] for name in AdminTrainingArguments.__annotations__}  # what this package adds or changes
+    training = own | meanings(TrainingSection) | MEANINGS
     data = [name for name in DataSection.model_fields if name not in ("train", "valid", "test", "cleaning")]
     yield "Run", "", _rows("", Recipe, ["output_dir", "languages"])
     yield "Data", "", _rows("data.", DataSection, data)
@@ -130,19 +117,13 @@ def _sections() -> Iterator[tuple[str, str, list[Row]]]:
             *_rows("data.test.", TestSection, ["more_references"]),
         ],
     )
-    cleaning = meanings(CleaningOptions)
-    yield "Cleaning", "Of training pairs.\n", _rows("data.cleaning.", CleaningSection, cleaning, cleaning)
+    cleaning = _rows("data.cleaning.", CleaningSection, CleaningSection.model_fields, meanings(CleaningOptions))
+    yield "Cleaning", "Of training pairs.\n", cleaning
     yield "Tokenizer", "", _rows("tokenizer.", TokenizerSection, TokenizerSection.model_fields)
     yield "Model", "", _rows("model.", ModelSection, model, meanings(AdminConfig) | meanings(ModelSection))
     yield "Training", TRAINING_NOTE, _rows("training.", TrainingSection, training, training)
     yield "Evaluation", "", _rows("evaluation.", EvaluationSection, EvaluationSection.model_fields)
     yield "Model card", "", _rows("card.", CardSection, CardSection.model_fields)
-
-
-def _training_meanings() -> dict[str, str]:
-    """First what this package adds or changes, then the fields of transformers that matter here."""
-    helps = {field.name: field.metadata.get("help", "") for field in fields(AdminTrainingArguments)}
-    return {name: helps[name] for name in OWN} | meanings(TrainingSection) | MEANINGS
 
 
 def _rows(prefix: str, section: Any, names: Iterable[str], texts: Mapping[str, str] | None = None) -> list[Row]:
@@ -152,9 +133,6 @@ def _rows(prefix: str, section: Any, names: Iterable[str], texts: Mapping[str, s
     rows = []
     for name in names:
         default = "required" if name in schema.get("required", ()) else _value(properties[name]["default"])
-        stock = _value(STOCK_DEFAULTS.get(name)) if prefix == "training." and name in OWN else "–"
-        if stock not in ("–", default):
-            default += f"; in transformers {stock}"
         rows.append((f"`{prefix}{name}`", _type(properties[name]), default, _sentence(texts[name])))
     return rows
 

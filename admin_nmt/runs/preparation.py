@@ -1,45 +1,28 @@
 """From a recipe to tokenised data: reading, cleaning, vocabulary, tokenising, each step cached."""
 
 import glob
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
 from datasets import Dataset, DatasetDict
-from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from ..data.arrow_cache import BATCH
-from ..data.checksums import discard, folder_is_whole, write_checksums
 from ..data.cleaning import CleaningOptions
-from ..data.corpora import SPLITS, Corpus, clean_corpora, mix, read_corpora
+from ..data.corpora import SPLITS, clean_corpora, mix, read_corpora
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
-from ..data.rewriting import count_words
-from ..data.tokenization.bpe_codes import BpeCodes
-from ..data.tokenization.byte_bpe import train_tokenizer, with_pad_at, with_tags
-from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..data.tokenization.subword_training import (
-    NEEDS_SUBWORD_NMT,
-    count_pieces,
-    dictionary,
-    filled,
-    learn_codes,
-    write_dictionary,
-)
-from ..data.tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
+from ..data.tokenization.subword_training import NEEDS_SUBWORD_NMT
+from ..data.tokenization.tokenizer_folder import load_tokenizers
 from ..data.tokenizing import share_of, tokenize
+from ..data.vocabulary import ByteVocabulary, ExistingVocabulary, SubwordVocabulary, Vocabulary
 from ..hub.model_folder import local_folder, model_of_run, read_config
 from ..model.configuration_admin import AdminConfig
-from ..system.files import new_folder
 from ..system.processes import print_once
 from .recipe import Recipe
 
@@ -71,6 +54,16 @@ def unwatched(name: str) -> Iterator[Step]:
     yield Step(name)
 
 
+@contextmanager
+def timed(name: str) -> Iterator[Step]:
+    """Print what a step took."""
+    step, start = Step(name), time.perf_counter()
+    yield step
+    seconds = time.perf_counter() - start
+    print_once(f"{name}: {step.pairs:,} pairs in {seconds:.1f} s, {step.pairs / seconds:,.0f} a second")
+
+
+MOSES = ("normalize_punctuation", "aggressive_hyphens", "split_final_dots")  # fields of the tokenizer's section
 # What one may change of a model to start from: nothing that its weights depend on.
 FREE = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "use_cache", "dtype")
 
@@ -112,10 +105,28 @@ def model_folder(name: str, field: str) -> Path:
         raise ValueError(f"{field}: {error}") from error
 
 
-def _load(name: str, field: str) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
-    folder = model_folder(name, field)
+def vocabulary_of(recipe: Recipe, cache: Path, num_proc: int | None = None) -> Vocabulary:
+    """The vocabulary that a recipe asks for.
+
+    Raises:
+        ValueError: naming the field of tokenizers that are not there or damaged.
+        ImportError: subword-nmt is needed and not installed.
+    """
+    section, start = recipe.tokenizer, recipe.model.from_pretrained
+    if section.kind == "subword_nmt":
+        if find_spec("subword_nmt") is None:  # not after hours of reading
+            raise ImportError(NEEDS_SUBWORD_NMT)
+        assert section.merges is not None  # the recipe was checked
+        moses = {name: getattr(section, name) for name in MOSES}
+        sizes = section.merges, section.most, section.threshold, section.joint
+        return SubwordVocabulary(*sizes, moses, recipe.languages, cache, num_proc)
+    existing = section.path or start
+    if existing is None:
+        return ByteVocabulary(section.vocab_size, section.target_vocab_size, section.joint, cache)
+    field = "tokenizer.path" if section.path else "model.from_pretrained"
+    folder = model_folder(existing, field)
     try:
-        return load_tokenizers(folder)
+        return ExistingVocabulary(*load_tokenizers(folder), extensible=start is None)
     except Exception as error:  # transformers and tokenizers raise whatever their parsers do
         raise ValueError(f"{field}: {folder} has no tokenizer, or a damaged one ({error}); copy it again") from error
 
@@ -128,12 +139,10 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
         watch: a context around each step; the step tells it the number of its pairs.
     """
     check_start(recipe)
-    if recipe.tokenizer.kind == "subword_nmt" and find_spec("subword_nmt") is None:  # not after hours of reading
-        raise ImportError(NEEDS_SUBWORD_NMT)
     cache, root = Path(recipe.data.cache_dir), recipe.data.root
+    vocabulary = vocabulary_of(recipe, cache, num_proc)
     spec = {name: value for name, value in recipe.data.given().items() if name in SPLITS and value is not None}
     cleaning = CleaningOptions(**recipe.data.cleaning.given() if recipe.data.cleaning is not None else {})
-    options: dict[str, Any] = {"cache_dir": cache, "num_proc": num_proc}
     with PartialState().local_main_process_first():
         if root is not None:
             spec |= {split: _below(root, spec[split]) for split in SPLITS if split in spec}
@@ -141,15 +150,27 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             spec |= _write_builtin(recipe.data.builtin, cache)
         with watch("reading") as step:
             training, evaluation = read_corpora(
-                spec, valid_every=recipe.data.valid_every, languages=recipe.languages, **options
+                spec,
+                valid_every=recipe.data.valid_every,
+                languages=recipe.languages,
+                cache_dir=cache,
+                num_proc=num_proc,
             )
             step.pairs = sum(len(corpus.pairs) for corpus in training)
             more_references = _more_references(spec, evaluation)
-        vocabulary = (SubwordVocabulary if recipe.tokenizer.kind == "subword_nmt" else ByteVocabulary)(recipe, options)
         with watch("cleaning") as step:
-            held_out = _with_more_references(evaluation, more_references)
+            moses = vocabulary.moses
+            if moses is not None and cleaning.normalize:
+                moses = {**moses, "normalize_punctuation": True}
             training, counts = clean_corpora(
-                training, held_out, cleaning, recipe.languages, **options, **vocabulary.cleaning(cleaning)
+                training,
+                _with_more_references(evaluation, more_references),
+                cleaning,
+                recipe.languages,
+                moses=moses,
+                learn=vocabulary.learn if cleaning.count == "subwords" else None,
+                cache_dir=cache,
+                num_proc=num_proc,
             )
             step.pairs = counts["total"]
         print_once(_cleaned(counts))
@@ -157,15 +178,25 @@ def prepare(recipe: Recipe, num_proc: int | None = None, watch: Watch = unwatche
             source, target = vocabulary.tokenizers(training)
             step.pairs = counts["kept"]
         with watch("tokenising") as step:
-            ids = options | {"max_length": recipe.data.max_length, "keep_text": False}
-            sides = vocabulary.of_cleaned(source, target)
-            train = [tokenize(c.pairs, *sides, tag=c.treatment.tag, **ids) for c in training]
+            sides, longest = vocabulary.of_cleaned(source, target), recipe.data.max_length
+            train = [
+                tokenize(
+                    corpus.pairs,
+                    *sides,
+                    tag=corpus.treatment.tag,
+                    max_length=longest,
+                    keep_text=False,
+                    cache_dir=cache,
+                    num_proc=num_proc,
+                )
+                for corpus in training
+            ]
             data = {"train": mix(train, [corpus.treatment.upsample for corpus in training])}
-            data |= {split: tokenize(pairs, source, target, **options) for split, pairs in evaluation.items()}
+            for split, pairs in evaluation.items():
+                data[split] = tokenize(pairs, source, target, cache_dir=cache, num_proc=num_proc)
             step.pairs = counts["kept"]
     counts = counts | {"too many tokens": counts["kept"] - sum(map(len, train))}
     if counts["too many tokens"]:
-        longest = recipe.data.max_length
         print_once(f"      {counts['too many tokens']:,} pairs left out: over {longest} tokens (data.max_length)")
     print_once(f"      vocabulary {_sizes(recipe, source, target)}")
     print_once("      " + ", ".join(f"{split} {len(part):,} pairs" for split, part in data.items()))
@@ -248,153 +279,3 @@ def _write_builtin(name: str, cache: Path) -> dict[str, dict[str, str]]:
         split: {"source": str(folder / f"{split}.en"), "target": str(folder / f"{split}.de")}
         for split in ("train", "valid", "test")
     }
-
-
-class ByteVocabulary:
-    """Byte-level BPE of the cleaned text, or tokenizers that exist."""
-
-    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
-        self.recipe, self.options = recipe, dict(options)
-
-    def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
-        """Facts that `clean_corpora` needs of the vocabulary."""
-        return {}
-
-    def of_cleaned(self, source: Any, target: Any) -> tuple[Any, Any]:
-        """Tokenizers of the text that cleaning leaves, with the ids of those of raw text."""
-        return source, target
-
-    def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
-        """Tokenizers of `path` or of the model to start from, or new ones, kept by what they were trained on."""
-        section, start, tags = self.recipe.tokenizer, self.recipe.model.from_pretrained, _tags(training)
-        existing = section.path or start
-        if existing is not None:
-            source, target = _load(existing, "tokenizer.path" if section.path else "model.from_pretrained")
-            if start is not None:  # whose embeddings have no room for tags
-                return source, target
-            tagged = with_tags(source, tags)
-            return tagged, tagged if target is source else with_tags(target, tags)  # in front of <pad>, in both
-        inputs = [[corpus.pairs._fingerprint for corpus in training], section.vocab_size, section.joint, tags]
-        inputs += [size for size in (section.target_vocab_size,) if size is not None]
-        with _made_once(self.options["cache_dir"], "tokenizer", inputs) as (folder, whole):
-            if not whole:
-                tokenizers = []
-                for sides, (_, size) in zip(_vocabularies(section.joint), section.sizes(), strict=True):
-                    tokenizers.append(train_tokenizer(_texts(training, sides), size, tags=tags))
-                # A model has one <pad> for both of its vocabularies: the last id of the smaller one.
-                pad = min(map(len, tokenizers)) - 1
-                tokenizers = [with_pad_at(tokenizer, pad) for tokenizer in tokenizers]
-                with new_folder(folder) as temporary:
-                    save_tokenizers(temporary, *tokenizers)
-                    write_checksums(temporary)
-            return load_tokenizers(folder)  # before anyone else may replace it
-
-
-def _tags(training: Sequence[Corpus]) -> list[str]:
-    """The tags of all corpora, in order."""
-    return sorted({corpus.treatment.tag for corpus in training if corpus.treatment.tag is not None})
-
-
-def _vocabularies(joint: bool) -> list[list[str]]:
-    """The sides of each vocabulary."""
-    return [["source", "target"]] if joint else [["source"], ["target"]]
-
-
-def _texts(training: Sequence[Corpus], sides: Sequence[str]) -> Iterator[str]:
-    """The text of these sides of all corpora."""
-    for corpus in training:
-        for batch in corpus.pairs.iter(BATCH):
-            for side in sides:
-                yield from batch[side]
-
-
-@contextmanager
-def _made_once(cache: Path, kind: str, inputs: Any) -> Iterator[tuple[Path, bool]]:
-    """A folder of the cache named after what is made of these inputs, and whether it is whole; others wait for it."""
-    folder = cache / f"{kind}-{sha256(json.dumps(inputs).encode()).hexdigest()[:16]}"
-    with FileLock(folder.with_suffix(".lock")):
-        whole = folder_is_whole(folder)
-        if not whole:
-            discard(folder)
-        yield folder, whole
-
-
-class SubwordVocabulary:
-    """As the papers' scripts: Moses' tokens of all text, subword-nmt's codes, and fairseq's dictionary of the pieces.
-
-    The codes are learnt of the training text before the cleaning if that counts subwords, else after it, as in their
-    scripts; the dictionary is that of the cleaned text.
-    """
-
-    def __init__(self, recipe: Recipe, options: Mapping[str, Any]) -> None:
-        section = recipe.tokenizer
-        self.section, self.languages, self.options = section, recipe.languages, dict(options)
-        self.cache: Path = options["cache_dir"]
-        self.moses = {name: getattr(section, name) for name in ("normalize_punctuation", "aggressive_hyphens")}
-        self.moses["split_final_dots"] = section.split_final_dots
-        self.sides = _vocabularies(section.joint)
-        self.codes: list[bytes] = []  # of each vocabulary, once they are learnt
-
-    def cleaning(self, options: CleaningOptions) -> dict[str, Any]:
-        training = self.moses | {"normalize_punctuation": options.normalize or self.section.normalize_punctuation}
-        return {"moses": training, "learn": self.learn if options.count == "subwords" else None}
-
-    def of_cleaned(self, source: Any, target: Any) -> tuple[Any, Any]:
-        return source.of_words(), target.of_words()
-
-    def learn(self, training: Sequence[Corpus]) -> list[BpeCodes]:
-        """The codes of source and target, kept by what they were learnt of."""
-        assert self.section.merges is not None  # the recipe was checked
-        inputs = [[corpus.pairs._fingerprint for corpus in training], self.section.merges, self.section.joint]
-        with _made_once(self.cache, "codes", inputs) as (folder, whole):
-            if not whole:
-                with new_folder(folder) as temporary:
-                    for number, sides in enumerate(self.sides):
-                        learn_codes(self._words(training, sides), self.section.merges, temporary / f"{number}.txt")
-                    write_checksums(temporary)
-            paths = [folder / f"{number}.txt" for number in range(len(self.sides))]
-            self.codes = [path.read_bytes() for path in paths]
-            codes = [BpeCodes(path) for path in paths]
-        return [codes[0], codes[-1]]
-
-    def _words(self, training: Sequence[Corpus], sides: Sequence[str]) -> Counter[str]:
-        """Count of each token in these sides of all corpora."""
-        words: Counter[str] = Counter()
-        for corpus in training:
-            words.update(count_words(corpus.pairs, sides, **self.options))
-        return words
-
-    def tokenizers(self, training: list[Corpus]) -> tuple[Any, Any]:
-        """Tokenizers of raw text, kept by what they were made of; both the same where the vocabulary is joint."""
-        if not self.codes:
-            self.learn(training)
-        tags = _tags(training)
-        made_of = [
-            [corpus.pairs._fingerprint for corpus in training],
-            [sha256(code).hexdigest() for code in self.codes],
-        ]
-        settings = [self.section.most, self.section.threshold, tags, self.moses, self.languages]
-        with _made_once(self.cache, "tokenizer", [*made_of, *settings]) as (folder, whole):
-            if not whole:
-                with new_folder(folder) as temporary, TemporaryDirectory() as parts:
-                    save_tokenizers(temporary, *self._make(training, tags, Path(parts)))
-                    write_checksums(temporary)
-            return load_tokenizers(folder)
-
-    def _make(self, training: Sequence[Corpus], tags: list[str], folder: Path) -> list[FairseqTokenizer]:
-        """The tokenizers, of files in a folder."""
-        pieces, symbols, paths = [], [], [folder / f"{number}.txt" for number in range(len(self.sides))]
-        for path, codes, sides in zip(paths, self.codes, self.sides, strict=True):
-            path.write_bytes(codes)
-            pieces.append(count_pieces(self._words(training, sides), BpeCodes(path)))
-            symbols.append(dictionary(pieces[-1], self.section.most, self.section.threshold))
-        # As many ids as fairseq has: a made-up word has the place of <s>, and fills up the smaller of two vocabularies.
-        number = max(map(len, symbols)) + 1
-        tokenizers = []
-        for side, (path, counts, known) in enumerate(zip(paths, pieces, symbols, strict=True)):
-            write_dictionary(entries := path.with_suffix(".dict"), [*filled(known, number), *tags], counts)
-            moses = self.moses | {"source": self.languages[side], "target": self.languages[1]}
-            tokenizers.append(
-                FairseqTokenizer(str(entries), str(path), moses=moses, marian_ids=True, extra_special_tokens=list(tags))
-            )
-        return tokenizers

@@ -4,6 +4,7 @@ import platform
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,9 +23,20 @@ PACKAGES = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "sa
 
 
 def run_facts(
-    recipe: Recipe, prepared: Prepared, trainer: AdminTrainer, diverged: DivergedError | None = None
+    recipe: Recipe,
+    prepared: Prepared,
+    trainer: AdminTrainer,
+    training: TrainingFacts,
+    history: list[dict[str, Any]],
+    diverged: DivergedError | None = None,
 ) -> Results:
-    """Facts that are known when training has ended, well or by divergence."""
+    """Facts that are known when training has ended, well or by divergence.
+
+    Args:
+        trainer: with the weights that are described.
+        training: as [`training_facts`] gave them when training ended.
+        history: of that moment.
+    """
     model = trainer.accelerator.unwrap_model(trainer.model)
     return Results(
         status="diverged" if diverged else "finished",
@@ -37,10 +49,10 @@ def run_facts(
         ),
         model=model_facts(model),
         omega=omega_facts(model),
-        training=training_facts(trainer),
+        training=training,
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         commit=commit(),
-        history=trainer.state.log_history,
+        history=history,
     )
 
 

@@ -16,7 +16,6 @@ from transformers.integrations import get_reporting_integration_callbacks
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
 from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, tokenizer_digest
-from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import bleu_of
@@ -32,7 +31,7 @@ from .pictures.curves import plot_curve
 from .preparation import Prepared, prepare
 from .recipe import Recipe
 from .reporting import ReportOmega, ReportSettings, closing_lines, introduce, training_text
-from .results import model_facts, omega_facts, run_facts
+from .results import run_facts, training_facts
 from .training_table import show_table
 
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
@@ -71,7 +70,7 @@ def run_recipe(recipe: Recipe) -> None:
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
     claim_data(folder, prepared.data["train"])
-    trainer = build_trainer(recipe, prepared)
+    trainer = build_trainer(recipe, prepared, args)
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())
     introduce(trainer, folder)
@@ -79,7 +78,7 @@ def run_recipe(recipe: Recipe) -> None:
     try:
         train(trainer, folder)
     except DivergedError as error:
-        results = run_facts(recipe, prepared, trainer, diverged=error)
+        results = run_facts(recipe, prepared, trainer, training_facts(trainer), trainer.state.log_history, error)
         if trainer.is_world_process_zero():
             write_results(folder, results)
         raise
@@ -133,13 +132,15 @@ def build_model(recipe: Recipe, prepared: Prepared) -> AdminForConditionalGenera
     return model
 
 
-def build_trainer(recipe: Recipe, prepared: Prepared) -> AdminTrainer:
-    """The trainer of a recipe, model included, from its seed."""
+def build_trainer(recipe: Recipe, prepared: Prepared, args: AdminTrainingArguments) -> AdminTrainer:
+    """The trainer of a recipe, model included, from its seed.
+
+    Args:
+        args: as [`training_arguments`] gives them.
+    """
     patience = recipe.training.early_stopping_patience
-    args = training_arguments(recipe)
     set_seed(args.seed)
     model = build_model(recipe, prepared)
-    _check_lengths(prepared, model.config.max_position_embeddings, args.max_tokens)
     _check_beams(recipe, args, len(prepared.target_tokenizer))
     return AdminTrainer(
         model,
@@ -159,22 +160,6 @@ def _check_vocabulary(prepared: Prepared, folder: Path, remedy: str) -> None:
         for side, own, other in zip(("source", "target"), tokenizers, load_tokenizers(folder), strict=True):
             if tokenizer_digest(own) != tokenizer_digest(other):
                 raise ValueError(f"{folder} was trained with another {side} vocabulary than the data has: {remedy}")
-
-
-def _check_lengths(prepared: Prepared, positions: int, max_tokens: int) -> None:
-    for split in ("train", "valid"):
-        if split in prepared.data:
-            longest = longest_sentence(prepared.data[split])
-            if longest > positions:
-                raise ValueError(
-                    f"data.{split}: a sentence has {longest} tokens, more than model.max_position_embeddings "
-                    f"{positions}; raise that, or lower data.max_length for training sentences"
-                )
-            if split == "train" and longest > max_tokens:
-                raise ValueError(
-                    f"data.train: a sentence has {longest} tokens, more than training.max_tokens {max_tokens}; raise "
-                    "that, or lower data.max_length"
-                )
 
 
 def _check_beams(recipe: Recipe, args: AdminTrainingArguments, vocabulary: int) -> None:
@@ -204,16 +189,17 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results.json says that the run has ended, so it is written last: the same command then finishes what was cut off.
     """
     folder = Path(recipe.output_dir)
-    results = run_facts(recipe, prepared, trainer)
-    print_once(f"      {results.training.minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / CURVE}")
-    results.search = set_search(trainer, recipe)
+    # Before the candidates are evaluated, which is logged too.
+    training, history = training_facts(trainer), [*trainer.state.log_history]
+    print_once(f"      {training.minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / CURVE}")
+    search = set_search(trainer, recipe)
     print_once("[3/5] choosing weights on the validation set")
-    results.chosen = average_or_best(
+    chosen = average_or_best(
         trainer, recipe.evaluation.average_last, folder / FINAL, always_average=recipe.evaluation.always_average
     )
     # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    results.model, results.omega = model_facts(model), omega_facts(model)
+    results = run_facts(recipe, prepared, trainer, training, history)
+    results.search, results.chosen = search, chosen
     print_once(f"      saved: {folder / FINAL}")
     print_once("[4/5] writing the standard model and checking that it computes the same")
     if trainer.is_world_process_zero():

@@ -2,19 +2,23 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
-from ..system.terminal import PlainLines, is_terminal, lines_for, progress_bar
+from ..system.terminal import is_terminal, lines_for, progress_bar
 
 COLUMNS = {
     "update": 7, "epoch": 6, "loss": 6, "NLL": 6, "learning rate": 13, "gradient": 8, "tokens/s": 8, "time left": 11,
 }  # fmt: skip
 """Widths of the columns, 79 characters in all."""
+LOGGED = {
+    "loss": ".3f", "nll": ".3f", "learning_rate": ".2e", "grad_norm": ".3g", "target_tokens_per_second": ",.0f",
+}  # fmt: skip
+"""Entries of the log in the columns between epoch and time left, and their formats."""
 ROWS = 25  # until the heads come again
 WARM_UP = 5  # first updates of a process, in which memory is allocated and kernels are chosen
 ESTIMATED_AFTER = 20  # updates of a process
@@ -25,33 +29,6 @@ COLLAPSE = (
     "learning_rate, a longer warmup_steps or fewer encoder_layers"
 )
 UNITS = "NLL: nats a target token; loss: with label smoothing; gradient: its norm"
-
-
-class Rows:
-    """Rows that keep their columns; the heads stand above the first and come again every so often."""
-
-    def __init__(self, lines: PlainLines) -> None:
-        self.lines, self.rows = lines, 0
-
-    def add(self, cells: Sequence[str], text: str = "", style: str = "") -> None:
-        """A row of the first cells, and of a text in place of the others if there is one."""
-        if self.rows == 0:
-            self.lines.write(INDENT + UNITS)
-        if self.rows % ROWS == 0:
-            self.lines.write("  ".join(f"{name:>{width}}" for name, width in COLUMNS.items()), "bold")
-        self.rows += 1
-        filled = [f"{cell:>{width}}" for cell, width in zip(cells, COLUMNS.values(), strict=False)]
-        self.lines.write("  ".join([*filled, text] if text else filled), style)
-
-
-def number(logs: Mapping[str, Any], name: str, form: str) -> str:
-    """An entry of the log, a dash where it has none."""
-    return f"{logs[name]:{form}}" if name in logs else "–"
-
-
-def place(state: TrainerState) -> list[str]:
-    """The first two cells: update and epoch."""
-    return [f"{state.global_step:,}", f"{state.epoch or 0:.2f}"]
 
 
 def is_best(args: TrainingArguments, state: TrainerState, name: str) -> bool:
@@ -80,8 +57,9 @@ class TrainingTable(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self.rows: Rows | None = None
-        self.bar: tqdm | None = None
+        self.lines = lines_for(sys.stdout)
+        self.bar: tqdm | None = None  # while a run is shown
+        self.rows = 0
         self.updates = 0  # of this process
         self.warm: tuple[int, float] | None = None  # update after the warm-up, and its time in seconds
 
@@ -91,7 +69,7 @@ class TrainingTable(TrainerCallback):
         self.close()
         if not state.is_world_process_zero:
             return
-        self.rows, self.updates, self.warm = Rows(lines_for(sys.stdout)), 0, None
+        self.rows, self.updates, self.warm = 0, 0, None
         self.bar = progress_bar(
             desc="training",
             unit="update",
@@ -102,7 +80,7 @@ class TrainingTable(TrainerCallback):
         )
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.rows is None or self.bar is None:
+        if self.bar is None:
             return
         self.updates += 1
         if self.updates == WARM_UP:
@@ -111,7 +89,7 @@ class TrainingTable(TrainerCallback):
         if self.updates == ESTIMATED_AFTER and state.global_step < state.max_steps and left is not None:
             updates = state.max_steps - state.global_step
             text = f"about {duration(left)} left: {updates:,} updates of {left / updates:.2g} s"
-            self.rows.lines.write(INDENT + text, "cyan")
+            self.lines.write(INDENT + text, "cyan")
         self.bar.set_postfix_str("" if left is None else f"{duration(left)} left", refresh=False)
         self.bar.update()
 
@@ -123,12 +101,21 @@ class TrainingTable(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if self.rows is None or logs is None:
+        if self.bar is None or logs is None:
             return
         if "loss" in logs:
-            self.training_row(state, self.rows, logs)
+            left = self.seconds_left(state)
+            numbers = [f"{logs[name]:{form}}" if name in logs else "–" for name, form in LOGGED.items()]
+            self.row(state, [*numbers, "–" if left is None else duration(left)])
         for name in [key.removesuffix("_loss") for key in logs if key.startswith("eval") and key.endswith("_loss")]:
-            self.evaluation_row(args, state, self.rows, logs, name)
+            dataset = name.removeprefix("eval").replace("_", " ", 1)
+            bleu = f" BLEU {logs[f'{name}_bleu']:.2f}," if f"{name}_bleu" in logs else ""
+            seconds = duration(logs.get(f"{name}_runtime", 0.0))
+            text = f"validation{dataset}: NLL {logs[f'{name}_loss']:.3f},{bleu} in {seconds}"
+            best = is_best(args, state, name)
+            self.row(state, [f"{text}  * best so far" if best else text], "bold green" if best else "cyan")
+            if logs.get(f"{name}_encoder_variance", 1.0) < COLLAPSED:
+                self.lines.write(f"{INDENT}warning: {COLLAPSE}", "bold yellow")
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         self.close()
@@ -137,33 +124,18 @@ class TrainingTable(TrainerCallback):
         """Take the bar away, also where the run was interrupted."""
         if self.bar is not None:
             self.bar.close()
-        self.rows = self.bar = None
+        self.bar = None
 
-    def training_row(self, state: TrainerState, rows: Rows, logs: Mapping[str, Any]) -> None:
-        left = self.seconds_left(state)
-        rows.add(
-            [
-                *place(state),
-                number(logs, "loss", ".3f"),
-                number(logs, "nll", ".3f"),
-                number(logs, "learning_rate", ".2e"),
-                number(logs, "grad_norm", ".3g"),
-                number(logs, "target_tokens_per_second", ",.0f"),
-                "–" if left is None else duration(left),
-            ]
-        )
-
-    def evaluation_row(
-        self, args: TrainingArguments, state: TrainerState, rows: Rows, logs: Mapping[str, Any], name: str
-    ) -> None:
-        dataset = name.removeprefix("eval").replace("_", " ", 1)
-        bleu = f" BLEU {number(logs, f'{name}_bleu', '.2f')}," if f"{name}_bleu" in logs else ""
-        text = f"validation{dataset}: NLL {number(logs, f'{name}_loss', '.3f')},{bleu}"
-        text += f" in {duration(logs.get(f'{name}_runtime', 0.0))}"
-        best = is_best(args, state, name)
-        rows.add(place(state), f"{text}  * best so far" if best else text, "bold green" if best else "cyan")
-        if logs.get(f"{name}_encoder_variance", 1.0) < COLLAPSED:
-            rows.lines.write(f"{INDENT}warning: {COLLAPSE}", "bold yellow")
+    def row(self, state: TrainerState, cells: Sequence[str], style: str = "") -> None:
+        """Write a row of update, epoch and these cells; the heads come first, and again every so often."""
+        if self.rows == 0:
+            self.lines.write(INDENT + UNITS)
+        if self.rows % ROWS == 0:
+            self.lines.write("  ".join(f"{name:>{width}}" for name, width in COLUMNS.items()), "bold")
+        self.rows += 1
+        cells = [f"{state.global_step:,}", f"{state.epoch or 0:.2f}", *cells]
+        widths = zip(cells, COLUMNS.values(), strict=False)
+        self.lines.write("  ".join(f"{cell:>{width}}" for cell, width in widths), style)
 
     def seconds_left(self, state: TrainerState) -> float | None:
         """Seconds that the updates take which are left; None before any was measured."""

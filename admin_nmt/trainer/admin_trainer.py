@@ -280,8 +280,7 @@ class AdminTrainer(TrainerHooks):
         Before that, sentences that are too long for the model are refused.
         """
         self.choose_attention()  # of what `model_init` has made
-        evaluated = None if self.args.eval_strategy == "no" else self.eval_dataset
-        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=evaluated)
+        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=self.eval_dataset)
         for callback, patience in zip(self.early_stopping(), self.patience, strict=False):
             callback.early_stopping_patience = patience  # the checkpoint's may have been raised since
         if self.state.is_hyper_param_search:

@@ -31,7 +31,7 @@ PATIENCE = 180  # seconds that a command may take, which needs five
 
 IMPORTED_ONCE = [
     *(f"admin_nmt.{name}" for name in ("cli.app", "decoding.synthesis", "hub.model_info", "weights.fairseq_folder")),
-    *(f"admin_nmt.runs.{name}" for name in ("preparation_meter", "publishing", "training_run")),
+    *(f"admin_nmt.runs.{name}" for name in ("publishing", "training_run")),
     "matplotlib.backends.backend_agg",
     "torch.distributed.launcher.api",
     "transformers.models.marian.modeling_marian",

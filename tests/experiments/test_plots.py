@@ -16,7 +16,7 @@ from admin_nmt.cli.app import app
 from admin_nmt.experiments import plots
 from admin_nmt.hub.run_folder import Results
 from admin_nmt.runs.pictures import curves as figures
-from admin_nmt.runs.pictures import weights as model_figures
+from admin_nmt.runs.pictures import dlcl
 from admin_nmt.weights.exporting import standard_model
 
 
@@ -40,7 +40,7 @@ def is_blank(path: Path) -> bool:
 def kept(monkeypatch) -> list[plt.Figure]:
     """The figures that are drawn, instead of files."""
     drawn: list[plt.Figure] = []
-    for module in (figures, model_figures):
+    for module in (figures, dlcl):
         monkeypatch.setattr(module, "save", lambda figure, path: drawn.append(figure))
     return drawn
 
@@ -149,7 +149,7 @@ def test_dlcl_weights_are_masked_and_rows_normalised(kept, tiny_model, tmp_path)
         model.model.encoder.history.weight.copy_(
             torch.tensor([[1.0, 9, 9, 9], [0.05, -0.5, 9, 9], [8.0, 0.3, -0.5, 9], [-1.0, 0.2, 0.09, 0.11]])
         )
-    model_figures.plot_history_weights(model, tmp_path / "x.png")
+    dlcl.plot_history_weights(model, tmp_path / "x.png")
     shown, _, relative, *_ = [a.images[0].get_array() for a in kept[0].axes if a.images and a.get_title()]
     expected = [[1, 0, 0, 0], [0, -0.5, 0, 0], [8, 0, -0.5, 0], [-1, 0.2, 0, 0.11]]
     assert shown.filled(0) == pytest.approx(torch.tensor(expected).numpy())

@@ -25,7 +25,7 @@ from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.cards import filter_rows, progress, run_card, write_export_card
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.runs.publishing import check_card, pictures, read_facts, write_card
+from admin_nmt.runs.cards import check_card, pictures, read_facts, write_card
 from admin_nmt.weights.exporting import export_standard
 
 COMMITTED = Path(__file__).parents[2] / "model_cards"

@@ -15,7 +15,7 @@ from admin_nmt import AdminConfig
 from admin_nmt.experiments.grids import load_grid
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
-from admin_nmt.runs.training_run import build_trainer
+from admin_nmt.runs.training_run import build_trainer, training_arguments
 
 pytestmark = pytest.mark.slow
 TRAINING = Path(__file__).parents[2] / "training"
@@ -114,7 +114,7 @@ def toy_data(given: dict[str, Any], text: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("recipe", [*cases()])
 def test_the_loss_falls_in_the_first_updates(recipe, text, tmp_path):
     small = reduced(recipe, text, tmp_path / "run")
-    trainer = build_trainer(small, prepare(small, num_proc=1))
+    trainer = build_trainer(small, prepare(small, num_proc=1), training_arguments(small))
     before = trainer.evaluate()["eval_loss"]
     trainer.train()  # raises where a loss or a gradient is not finite
     assert trainer.state.global_step == UPDATES

@@ -6,7 +6,7 @@ from matplotlib.text import Text
 
 from admin_nmt.hub.run_folder import OmegaFacts
 from admin_nmt.runs.pictures.curves import band, has_speeds, positions, series
-from admin_nmt.runs.pictures.weights import plot_mean_omega, plot_omega
+from admin_nmt.runs.pictures.omega import plot_mean_omega, plot_omega
 
 HISTORY = [
     {"step": 10, "nll": 9.0, "target_tokens": 1e6, "target_tokens_per_second": 1000.0},

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
-from admin_nmt.data import tokenizing
+from admin_nmt.data import tokenizing, vocabulary
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.runs import preparation
 from admin_nmt.runs.preparation import check_start, prepare
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.runs.training_run import build_model, build_trainer
+from admin_nmt.runs.training_run import build_model
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_training_finds_what_was_prepared(recipe_file, monkeypatch):
     monkeypatch.setattr(
         tokenizing, "encode_pairs", lambda *_, **__: pytest.fail("tokenised although the cache is there")
     )
-    monkeypatch.setattr(preparation, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
+    monkeypatch.setattr(vocabulary, "train_tokenizer", lambda *_, **__: pytest.fail("trained a second tokenizer"))
     prepared = prepare(load_recipe(recipe_file, ["--data.max_length", "200"]))
     tag = prepared.source_tokenizer.convert_tokens_to_ids("<bt>")
     tagged = sum(ids[0] == tag for ids in prepared.data["train"]["input_ids"])
@@ -178,12 +178,6 @@ def test_another_vocabulary_than_that_of_the_weights_is_refused(recipe_file, tmp
         torch.save({}, checkpoint / name)
     with pytest.raises(ValueError, match=r"checkpoint-3 was trained with another source vocabulary.*restore the"):
         build_model(load_recipe(recipe_file), prepared)
-
-
-def test_a_budget_that_no_batch_fits_is_refused(recipe_file):
-    recipe = load_recipe(recipe_file, ["--training.max_tokens", "3"])
-    with pytest.raises(ValueError, match=r"data\.train: .* training\.max_tokens 3"):
-        build_trainer(recipe, prepare(recipe))
 
 
 def test_the_folder_of_a_run_is_no_model_to_start_from(tmp_path):

@@ -10,7 +10,7 @@ from finished_run import REPO
 from hub_server import HubServer
 
 from admin_nmt.hub.run_folder import FINAL, RESULTS, STANDARD
-from admin_nmt.runs.publishing import write_card
+from admin_nmt.runs.cards import write_card
 
 
 def files(hub: HubServer, repo_id: str) -> set[str]:

@@ -23,7 +23,6 @@ from transformers import Trainer
 
 from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.runs.preparation_meter import cpu_seconds
 from admin_nmt.runs.results import commit
 from admin_nmt.system.cpu_features import capabilities, cpu_bfloat16_is_fast, cpu_name
 from admin_nmt.system.files import json_text, write_text_whole
@@ -62,6 +61,11 @@ def lines(args: argparse.Namespace, side: str, *splits: str, count: int | None =
         return [pair[LANGUAGES.index(side)] for pair in pairs][:count]
     paths = [args.data / f"{split}.{side}{ending}" for split in splits for ending in ("", ".gz")]
     return list(islice(read_lines(next((path for path in paths if path.is_file()), paths[-1])), count))
+
+
+def cpu_seconds() -> float:
+    """Seconds of this process and of the children that have ended."""
+    return sum(os.times()[:4])
 
 
 def alone(function: Callable, *arguments: Any) -> Any:

@@ -8,8 +8,11 @@ that a training is then started on, and whose batches are planned, takes the tex
     python -m training.benchmarks.data_preparation --toy
 """
 
+import threading
 import time
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,13 +24,12 @@ import yaml
 from admin_nmt.data.arrow_cache import available_cores
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.tokenized_pairs import pair_lengths
-from admin_nmt.runs.preparation import prepare
-from admin_nmt.runs.preparation_meter import Meter
+from admin_nmt.runs.preparation import Step, prepare
 from admin_nmt.runs.recipe import load_recipe
-from admin_nmt.runs.training_run import build_trainer
+from admin_nmt.runs.training_run import build_trainer, training_arguments
 from admin_nmt.system.markdown import table_text
 from admin_nmt.system.processes import start_processes
-from training.benchmarks.common import LANGUAGES, Results, alone, corpus, lines, options
+from training.benchmarks.common import LANGUAGES, Results, alone, corpus, cpu_seconds, lines, options
 
 MAX_TOKENS, MAX_WORDS, CHUNK = 3584, 100, 10_000
 
@@ -77,12 +79,59 @@ def start_training(path: str) -> dict[str, float]:
     start_processes()
     times = {"imports": time.time() - launch}
     prepared = prepare(recipe)
-    trainer = build_trainer(recipe, prepared)
+    trainer = build_trainer(recipe, prepared, training_arguments(recipe))
     trainer.train()
     times["first update"] = time.time() - launch
     data, planned = prepared.data["train"], time.time()
     sampler = TokenBatchSampler(*pair_lengths(data), MAX_TOKENS, seed=0)
     return times | {"planning": time.time() - planned, "batches": len(sampler), "pairs": len(data)}
+
+
+class Meter:
+    """Times the steps of a preparation and watches the memory of all its processes.
+
+    Attributes:
+        steps: of each step `step`, `pairs`, `seconds`, `pairs_per_second`, and of all processes `cpu_seconds` and
+            `peak_memory_gb`.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Step]:
+        step, samples, done = Step(name), [memory()], threading.Event()
+
+        def sample() -> None:
+            while not done.wait(0.2):
+                samples.append(memory())
+
+        sampler = threading.Thread(target=sample, daemon=True)
+        sampler.start()
+        start, used = time.perf_counter(), cpu_seconds()
+        try:
+            yield step
+        finally:
+            seconds = time.perf_counter() - start
+            done.set()
+            sampler.join()
+        rates = {"seconds": seconds, "pairs_per_second": step.pairs / seconds, "cpu_seconds": cpu_seconds() - used}
+        peak = {"peak_memory_gb": max(*samples, memory()) / 1e9}
+        self.steps.append({"step": name, "pairs": step.pairs} | rates | peak)
+
+
+def memory() -> int:
+    """Bytes that this process and its children hold, a page that they share counted once, without mapped files."""
+    process = psutil.Process()
+    return sum(map(anonymous, [process.pid, *(child.pid for child in process.children(recursive=True))]))
+
+
+def anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
+    except (OSError, StopIteration):  # the process has ended, or this is no Linux
+        return 0
 
 
 def measure(args: Namespace) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from admin_nmt.experiments.grid_runner import last_line, run_all, wanted_runs
 from admin_nmt.experiments.grids import Grid, load_grid
 from admin_nmt.experiments.tables import flat, outcome, write_tables
 from admin_nmt.metrics.unigram import write_unigram
-from admin_nmt.runs.memory_tables import model_config
+from admin_nmt.runs.memory_table import model_config
 from admin_nmt.runs.preparation import Prepared, prepare
 from admin_nmt.runs.recipe import Recipe, load_recipe
 from admin_nmt.runs.results import commit, device_name
@@ -394,7 +394,8 @@ def train_system(setup: Setup, words: Words) -> Fields:
 
 def measure_evaluation(setup: Setup, words: Words) -> Fields:
     """Time and peak memory of an evaluation during training, beam search included."""
-    trainer = build_trainer(setup.recipe(fields_of(words)), setup.prepared())
+    recipe = setup.recipe(fields_of(words))
+    trainer = build_trainer(recipe, setup.prepared(), training_arguments(recipe))
     reset_peak()
     return {"seconds": seconds(trainer.evaluate), "allocated, GB": peak_memory(DEVICE) / 1e9}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from pyarrow.parquet import read_schema
 
 from ...data.arrow_cache import BATCH
@@ -102,10 +102,10 @@ def read_own_corpus(
     held_out: Mapping[str, OwnFiles],
     languages: Sequence[str],
     folder: Path,
+    cleaning: Mapping[str, Any],
     *,
     cache_dir: Path,
     columns: list[str] | None = None,
-    cleaning: Mapping[str, Any] | None = None,
 ) -> OwnCorpus:
     """Read and clean the training pairs; hold pairs out for `valid` and `test` where they are not given.
 
@@ -114,22 +114,21 @@ def read_own_corpus(
         held_out: those of `valid` and `test` that there are.
         languages: codes of source and target.
         folder: where held-out pairs are written, as text, such as `valid.en` and `valid.de`.
+        cleaning: fields of `data.cleaning`, such as `cleaning_options` gives.
         cache_dir: of everything that is read.
         columns: of JSON lines and Parquet.
-        cleaning: fields of `data.cleaning`; by default `cleaning_options`.
 
     Raises:
         ValueError: in one sentence, why one cannot train on the files.
     """
-    how = CleaningOptions(**cleaning_options(languages) if cleaning is None else cleaning)
     options: dict[str, Any] = {} if columns is None else {"columns": columns}
     load = {split: part.fields() | options for split, part in held_out.items()}
     pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
     others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
-    evaluation = None if not others else Dataset.from_dict({side: _joined(others, side) for side in PAIRS})
-    cleaned, counts = clean(pairs, how, evaluation, cache_dir=cache_dir)
+    evaluation = concatenate_datasets(others) if others else None
+    cleaned, counts = clean(pairs, CleaningOptions(**cleaning), evaluation, cache_dir=cache_dir)
     facts = text_facts(cleaned)
-    check(files, counts, facts, languages)
+    check(files, counts)
     wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in held_out}
     chosen = choose(facts, wanted)
     example = None
@@ -150,19 +149,13 @@ def read_own_corpus(
     )
 
 
-def _joined(corpora: Sequence[Dataset], side: str) -> list[str]:
-    return [text for corpus in corpora for text in corpus[side]]
-
-
 def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
-    """For each side of each pair a 64-bit key of the text, its bytes and its words, [pairs] each.
-
-    Text that is not one plain line has 0 words.
+    """For each side of each pair a 64-bit key of the text, its bytes, and whether it is one plain line, [pairs] each.
 
     Returns:
-        `source_key`, `source_bytes`, `source_words`, and so for the target.
+        `source_key`, `source_bytes`, `source_plain`, and so for the target.
     """
-    kinds = {"key": np.uint64, "bytes": np.int32, "words": np.int32}
+    kinds: dict[str, Any] = {"key": np.uint64, "bytes": np.int32, "plain": np.bool_}
     facts = {f"{side}_{name}": np.empty(len(pairs), kind) for side in PAIRS for name, kind in kinds.items()}
     for start in range(0, len(pairs), BATCH):
         batch = pairs[start : start + BATCH]
@@ -171,21 +164,18 @@ def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
                 encoded = text.strip().encode()
                 facts[f"{side}_key"][row] = int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big")
                 facts[f"{side}_bytes"][row] = len(encoded)
-                facts[f"{side}_words"][row] = len(text.split()) if len(text.splitlines()) == 1 else 0
+                facts[f"{side}_plain"][row] = len(text.splitlines()) == 1
     return facts
 
 
-def check(
-    files: OwnFiles, counts: Mapping[str, int], facts: Mapping[str, npt.NDArray[Any]], languages: Sequence[str]
-) -> None:
+def check(files: OwnFiles, counts: Mapping[str, int]) -> None:
     """Refuse text that no translation can be learnt from.
 
     Args:
         counts: of the cleaning.
-        facts: of the pairs that it left.
 
     Raises:
-        ValueError: the sides are equal, single words, or too few pairs.
+        ValueError: the sides are equal, or too few pairs are left.
     """
     total, kept = counts["total"], counts["kept"]
     if counts["copy"] > total / 2:
@@ -198,12 +188,6 @@ def check(
         left = f", of which cleaning leaves {kept:,} ({', '.join(dropped)})" if dropped else ""
         raise ValueError(
             f"{files}: {total:,} pairs{left} are too few to learn from: give {FEWEST} or more, better some thousands"
-        )
-    single = (facts["source_words"] == 1) & (facts["target_words"] == 1)
-    if all(map(has_spaces, languages)) and single.mean() > 0.9:
-        raise ValueError(
-            f"{files}: {int(single.sum()):,} of {kept:,} pairs are a single word on both sides; give sentences: "
-            "from words alone a model does not learn to translate them"
         )
 
 
@@ -225,7 +209,7 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
         _, which, count = np.unique(facts[f"{side}_key"], return_inverse=True, return_counts=True)
         times += count[which]
     mixed = facts["source_key"] * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"]
-    usable = (facts["source_words"] > 0) & (facts["target_words"] > 0)  # one line each
+    usable = facts["source_plain"] & facts["target_plain"]
     long = np.maximum(facts["source_bytes"], facts["target_bytes"]) >= POSITIONS  # a token has a byte, but for the end
     candidates = (int(row) for row in np.lexsort((mixed, times, long)) if usable[row])
     seen: set[tuple[str, int]] = set()

@@ -16,7 +16,7 @@ from ...model.configuration_admin import AdminConfig
 from ...model.sublayers import of_both_stacks
 from ...trainer.arguments import AdminTrainingArguments
 from ...trainer.memory_prediction import fits, free_memory, largest_shapes, predict_memory, worst_shape
-from ...trainer.precision import bfloat16_pays, cpu_attention
+from ...trainer.precision import cpu_attention
 from ..recipe import (
     CardSection,
     CleaningSection,
@@ -40,7 +40,6 @@ FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of T
 EVALUATIONS = 20  # of a run
 SECTIONS = ("data", "tokenizer", "model", "training", "evaluation", "card")
 OVERRIDDEN = "given on the command line"
-EPOCHS = "training.num_train_epochs"
 
 
 @dataclass(frozen=True)
@@ -75,16 +74,14 @@ def this_machine() -> Machine:
 
 @dataclass
 class Plan:
-    """The recipe that was chosen, its fields as they are written, with those of the command line, and the reasons.
+    """The fields of a recipe as they are written, with those of the command line, and the reasons.
 
     Args:
-        recipe: without what the command line says.
         values: of all fields that are written, by section.
         why: reasons of fields by their names, such as "training.max_steps".
         lines: what is printed about the choice.
     """
 
-    recipe: Recipe
     values: dict[str, Any]
     why: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -119,24 +116,18 @@ def plan(
         card=CardSection(example=corpus.example) if corpus.example else CardSection(),
     )
     values = {name: section for name, section in recipe.as_dict().items() if section}
-    made = Plan(recipe, values, _reasons(recipe, corpus, shape, row, machine, batch, why_updates))
+    made = Plan(values, _reasons(recipe, corpus, shape, row, machine, batch, why_updates))
     for name, value in fixed.items():
-        if name != EPOCHS or _fixed_epochs(fixed) is None:  # which the updates come to; a wrong number is refused
-            set_field(made.values, name, value)
-            made.why = {known: why for known, why in made.why.items() if not f"{known}.".startswith(f"{name}.")}
-            made.why[name] = OVERRIDDEN
-    depth, epochs = f"{shape.layers[0]}-{shape.layers[1]}", _epochs(corpus, tokens, row, updates)
+        set_field(made.values, name, value)
+        made.why = {known: why for known, why in made.why.items() if not f"{known}.".startswith(f"{name}.")}
+        made.why[name] = OVERRIDDEN
+    epochs = _epochs(corpus, tokens, row, updates)
     made.lines = [
         _data_line(corpus),
-        f"vocabulary  {row.vocabulary:,} tokens for both languages: {row.vocabulary_why}",
-        f"model       admin, {depth} layers of width {shape.width}: {shape.why}",
         f"training    {updates:,} updates of {tokens:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
         f"best weights by {score}, or the average of the last 5",
-        f"time        {_time(shape, tokens, updates, machine)}",
         f"memory      {batch.line(machine)}",
     ]
-    if fixed:
-        made.lines.append(f"instead     {', '.join(f'{name} {value}' for name, value in fixed.items())}: {OVERRIDDEN}")
     return made
 
 
@@ -170,8 +161,8 @@ def _training(
     shape: Shape, batch: "Batch", updates: int, machine: Machine, score: str, fixed: Mapping[str, Any]
 ) -> TrainingSection:
     """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
-    asked = fixed.get("training.eval_steps", fixed.get("training.save_steps"))
-    every = asked if isinstance(asked, int) and asked > 0 else max(updates // EVALUATIONS, min(50, updates))
+    every = _count(fixed, "training.save_steps", max(updates // EVALUATIONS, min(50, updates)))
+    every = _count(fixed, "training.eval_steps", every)
     some: dict[str, Any] = {"gradient_accumulation_steps": batch.accumulated} if batch.accumulated > 1 else {}
     some |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": "auto"}
     return TrainingSection(
@@ -289,35 +280,15 @@ def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:
     return updates * tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
 
 
-def _fixed_epochs(fixed: Mapping[str, Any]) -> float | None:
-    """Epochs that the command line wants, if it says a number that can be trained."""
-    value = fixed.get(EPOCHS)
-    return value if isinstance(value, int | float) and 0 < value < math.inf else None
-
-
 def _updates(corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, fixed: Mapping[str, Any]) -> tuple[int, str]:
     """Updates of the run, and why so many."""
-    updates, epochs, one = fixed.get("training.max_steps"), _fixed_epochs(fixed), _epochs(corpus, tokens, row, 1)
-    if isinstance(updates, int) and updates > 0:
-        return updates, OVERRIDDEN
-    if epochs is not None:
-        return math.ceil(epochs / one), f"about {epochs:g} epochs, {OVERRIDDEN}"
+    if given := _count(fixed, "training.max_steps", 0):
+        return given, OVERRIDDEN
+    one = _epochs(corpus, tokens, row, 1)
     wanted = row.epochs / one
     updates = math.ceil(max(row.fewest, min(MOST_UPDATES[machine.kind], wanted)) / 100) * 100
     slow = " (more would take a CPU long)" if wanted > updates and machine.gpu is None else ""
     return updates, f"about {updates * one:.0f} epochs{slow}, fewer where it stops getting better"
-
-
-def _time(shape: Shape, tokens: int, updates: int, machine: Machine) -> str:
-    if machine.gpu is not None:
-        return f"not known: these settings have not been measured on a GPU ({machine.gpu})"
-    if not shape.tokens_per_second:
-        return "not known"
-    precision = "bfloat16" if bfloat16_pays(shape.width, "eager") else "float32"
-    speed = shape.tokens_per_second[precision]
-    minutes = math.ceil(updates * tokens * FILLED / speed / 60)
-    text = "a minute" if minutes == 1 else f"{minutes} minutes" if minutes < 100 else f"{minutes / 60:.0f} hours"
-    return f"about {text} on one core in {precision}, at the {speed:,} target tokens a second of Multi30k's runs"
 
 
 def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:

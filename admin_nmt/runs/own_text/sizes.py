@@ -1,7 +1,6 @@
 """Sizes of vocabulary and model by the number of training pairs and by device, each with where it is from."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Shape:
         batch: tokens an update, over all processes.
         max_tokens: tokens of a batch on one device; the memory may ask for fewer.
         why: where sizes and settings are from.
-        tokens_per_second: target tokens in training on one core, by precision; empty where nobody measured it.
     """
 
     layers: tuple[int, int]
@@ -32,18 +30,15 @@ class Shape:
     batch: int
     max_tokens: int
     why: str
-    tokens_per_second: Mapping[str, int] = field(default_factory=dict)
 
 
 TINY = Shape(
     layers=(4, 4), width=128, ffn=256, heads=4, dropout=0.3, learning_rate=2e-3, warmup=400, batch=1024,
     max_tokens=1024, why="Transformer-Tiny of Wu et al. 2021, the smallest (model_cards/multi30k-transformer-tiny)",
-    tokens_per_second={"float32": 1700, "bfloat16": 9400},  # model_cards/multi30k-en-de-4-4-short, and that page
 )  # fmt: skip
 SMALL = Shape(
     layers=(6, 6), width=128, ffn=256, heads=4, dropout=0.1, learning_rate=2e-3, warmup=400, batch=2048,
     max_tokens=2048, why="on Multi30k's 29,000 pairs 18-6 was no better (model_cards/multi30k-default-rule)",
-    tokens_per_second={"float32": 2300, "bfloat16": 7200},  # model_cards/multi30k-long, and that page
 )  # fmt: skip
 BASE = Shape(
     layers=(6, 6), width=512, ffn=1024, heads=4, dropout=0.3, learning_rate=5e-4, warmup=4000, batch=4096,

@@ -106,13 +106,6 @@ def plot_curve(history: History, path: Path) -> None:
     save(figure, path)
 
 
-def mark_end(axes: Axes, steps: Sequence[float], values: Sequence[float], colour: str) -> None:
-    """A cross at the last finite value of a run that diverged."""
-    finite = [(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
-    if finite:
-        draw_cross(axes, *finite[-1], colour)
-
-
 def mark_breaks(
     axes: Axes, steps: Sequence[float], values: Sequence[float], colour: str, diverged_at: float | None = None
 ) -> bool:
@@ -270,7 +263,7 @@ def plot_depths(rows: Sequence[Mapping[str, Any]], title: str, path: Path) -> No
             axes.plot(places, [means[place] for place in places], label=label, marker=marker, markersize=6, **style)
         axes.plot(*zip(*points, strict=True), ".", color=style["color"], alpha=0.5)
         for place in {place for place, bleu in points if math.isnan(bleu)}:
-            mark_end(axes, [place], [0.0], style["color"])
+            draw_cross(axes, place, 0.0, style["color"])
     axes.set(xlabel="encoder-decoder layers", ylabel="test BLEU", title=literal(title))
     low, high = axes.get_ylim()
     if low < high / 2:  # where all scores are close together, an axis from 0 would hide how they differ
