@@ -151,6 +151,7 @@ def test_ngrams_that_one_system_gets_right_more_often():
 
 
 def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references):
+    good, shuffled, references = (lines[:30] for lines in (good, shuffled, references))
     systems = {"good": [good], "shuffled": [shuffled]}
     comparison = compare(systems, references, baseline="shuffled", train_target=iter(references))
     assert comparison.against["BLEU"]["good"].mark == "+"
@@ -158,13 +159,12 @@ def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references
     assert list(comparison.against["BLEU"]) == ["good", "shuffled"]
     assert comparison.accuracy.values["good"] == comparison.accuracy.values["shuffled"]  # order does not matter to it
     assert comparison.accuracy.counts[0] == 0
-    assert compare(systems, references).accuracy is None
     with pytest.raises(ValueError, match="'best'"):
         compare(systems, references, baseline="best")
 
 
 def test_with_several_references_scores_take_all_and_words_the_first(good, shuffled, references):
-    good, shuffled, references = (lines[:40] for lines in (good, shuffled, references))
+    good, shuffled, references = (lines[:20] for lines in (good, shuffled, references))
     several = reference_rows([references, good])
     comparison = compare({"good": [good], "shuffled": [shuffled]}, several, train_target=references)
     assert (comparison.references, comparison.more_references) == (references, [good])
