@@ -278,15 +278,3 @@ def test_padding_in_windows_is_near_that_of_sorting_all():
     shares = [windowed(source, target, 1000, window=size).survey.padding for size in (100, 1000, 10_000)]
     assert shares == sorted(shares, reverse=True)
     assert at_once.padding < shares[-1] < at_once.padding + 0.03
-
-
-def test_an_epoch_shuffles_the_batches_of_each_window_in_its_own_way():
-    """Three windows of ten batches of ten pairs, all of one length."""
-    orders = []
-    for seed, epoch in ((7, 0), (7, 1), (8, 0)):
-        sampler = windowed([5] * 300, [5] * 300, 50, seed=seed, window=100, block=100)
-        sampler.set_epoch(epoch)
-        batches = [batch[0] for batch in sampler]
-        orders += [tuple(first % 100 // 10 for first in batches[start : start + 10]) for start in (0, 10, 20)]
-    assert all(sorted(order) == list(range(10)) for order in orders)
-    assert len({*orders, tuple(range(10))}) == 10

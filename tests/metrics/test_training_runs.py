@@ -5,7 +5,6 @@ from fractions import Fraction
 from itertools import combinations, product
 from statistics import stdev
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from sacrebleu.significance import PairedTest
 from admin_nmt.metrics import training_runs
 from admin_nmt.metrics.comparison import compare
 from admin_nmt.metrics.significance import paired_bootstrap
-from admin_nmt.metrics.training_runs import RunTests, exchanged
+from admin_nmt.metrics.training_runs import RunTests
 
 REFERENCES = ["a b c d e f g h i j"] * 3  # ten words each, so that each wrong one is TER 10/3 of three sentences
 
@@ -45,19 +44,6 @@ def exact_p(first, second):
     observed = distance([range(ours)] * len(columns))
     ways = [distance(chosen) for chosen in product(combinations(range(len(runs)), ours), repeat=len(columns))]
     return sum(way >= observed for way in ways), len(ways)
-
-
-def test_p_is_the_share_of_all_exchanges_that_differ_as_much():
-    """By hand: the first system has 0 or 1 errors, the second 2, in the first two sentences; the third is the same.
-
-    Each of the first two has edits 0, 1 | 2, 2, of which two of four go to the first system: sums 1, 2, 2, 3, 3, 4 of
-    all 5, so that the difference is ±3 once each and ±1 twice each. Both together differ by 6 in 2 of 36 ways, and the
-    third sentence adds nothing in any of its six.
-    """
-    first, second = [with_errors(0, 0, 1), with_errors(1, 1, 1)], [with_errors(2, 2, 1), with_errors(2, 2, 1)]
-    assert exact_p(first, second) == (2 * 6, 36 * 6)
-    p = RunTests({"one": first, "other": second}, REFERENCES, {"TER": TER()}).difference("other", "one")["TER"].p
-    assert p == pytest.approx(2 / 36, abs=0.012)  # five standard deviations of 10,000 trials
 
 
 @settings(max_examples=5, deadline=None)
@@ -150,14 +136,6 @@ def test_numbers_are_multevals(texts):
     for run, p in enumerate((0.001720, 0.405916, 0.014710)):
         single = RunTests({name: runs[run : run + 1] for name, runs in systems.items()}, references, metrics)
         assert single.difference("other", "one")["BLEU"].p == pytest.approx(p, abs=4 * (p * (1 - p) / 1e4) ** 0.5)
-
-
-def test_every_exchange_is_as_likely():
-    taken = exchanged(np.random.default_rng(1), 3000, 4, 5, 2)
-    assert taken.shape == (3000, 4, 5) and (taken.sum(2) == 2).all()
-    ways, counts = np.unique(taken.reshape(-1, 5) @ (1 << np.arange(5)), return_counts=True)
-    assert len(ways) == 10
-    assert np.abs(counts - 1200).max() < 5 * 1200**0.5
 
 
 def test_a_comparison_of_runs(texts, monkeypatch):

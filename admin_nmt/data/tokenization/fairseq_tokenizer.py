@@ -17,35 +17,28 @@ if TYPE_CHECKING:
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 SPECIAL = (BOS, PAD, EOS, UNK)
-OVERWRITE = " #fairseq:overwrite"
 
 
 def read_dictionary(path: str | Path) -> list[str]:
     """The symbol of every id of a fairseq dictionary: four special ones, then a line `symbol count` each.
 
-    A symbol that comes again with the flag `#fairseq:overwrite` takes the later id; the earlier one keeps its row.
-
     Raises:
-        ValueError: naming the file and the line that is no entry, or repeats a symbol without the flag.
+        ValueError: naming the file and the line that is no entry, or repeats a symbol.
         OSError: the file cannot be read.
     """
-    symbols = list(SPECIAL)
-    seen = set(symbols)
+    symbols = dict.fromkeys(SPECIAL)
     try:
         lines = Path(path).read_bytes().decode().rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is not UTF-8 text, so it is no dictionary of fairseq") from error
     for number, line in enumerate(lines, 1):
-        entry = line.rstrip()
-        overwrites = entry.endswith(OVERWRITE)
-        symbol, _, count = entry.removesuffix(OVERWRITE).rpartition(" ")
+        symbol, _, count = line.rstrip().rpartition(" ")
         if not symbol or not count.removeprefix("-").isdecimal():
             raise ValueError(f"{path}, line {number}: {line!r} is no entry, which is a symbol, a space and its count")
-        if symbol in seen and (not overwrites or symbol in SPECIAL):
+        if symbol in symbols:
             raise ValueError(f"{path}, line {number}: the symbol {symbol!r} is in the dictionary already")
-        seen.add(symbol)
-        symbols.append(symbol)
-    return symbols
+        symbols[symbol] = None
+    return list(symbols)
 
 
 def _moses(settings: Mapping[str, Any]) -> "Moses":
@@ -116,9 +109,7 @@ class FairseqTokenizer(PreTrainedTokenizer):
         return len(self.symbols)
 
     def get_vocab(self) -> dict[str, int]:
-        """The id of each symbol; one that was overwritten goes on as `symbol id`, which no text contains."""
-        names = {s if self.ids[s] == i else f"{s} {i}": i for i, s in enumerate(self.symbols)}
-        return names | self._added_tokens_encoder
+        return self.ids | self._added_tokens_encoder
 
     def state(self) -> dict[str, Any]:
         """All that the ids of a text depend on."""

@@ -134,16 +134,6 @@ def test_moses_knows_a_language_by_any_of_its_regions():
     assert normalizer("fr-CA")("« a »") == normalizer("fr")("« a »")
 
 
-def test_overwritten_symbols_take_the_later_id(tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_text("a 5\nb 4\na 3 #fairseq:overwrite\nmadeupword0000 0\n")
-    codes = tmp_path / "codes"
-    codes.write_text("#version: 0.2\nx y\n")
-    assert read_dictionary(path) == ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "a", "madeupword0000"]
-    tokenizer = FairseqTokenizer(str(path), str(codes))
-    assert (len(tokenizer), tokenizer("a")["input_ids"], tokenizer.decode([4, 6])) == (8, [6, 2], "a a")
-
-
 @pytest.mark.shared
 def test_real_codes_and_dictionary(shared):
     """Multi30k through a real checkpoint's codes: the words of its own 20 sources, and 500 other lines."""
