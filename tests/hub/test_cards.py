@@ -17,8 +17,6 @@ import pytest
 import torch
 from finished_run import SENTENCE, SIGNATURE, toy_results
 from huggingface_hub import ModelCard
-from hypothesis import given
-from hypothesis import strategies as st
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, Translator
@@ -96,10 +94,9 @@ def test_what_makes_no_card_is_named(make_run, junk, named):
         run_card(read_facts(run), run / "checkpoint-300")
 
 
-@pytest.mark.parametrize("folder", ["standard", "final"])
-def test_a_card_and_its_pictures_are_checked(make_run, folder):
+def test_a_card_and_its_pictures_are_checked(make_run):
     """All files are there, and the card says what the facts say now."""
-    run = make_run()
+    run, folder = make_run(), "standard"
     card, names = run / folder / "README.md", ("README.md", "curve.png", "omega.png")
     for damage in (
         *((card.parent / name).unlink for name in names),
@@ -167,12 +164,9 @@ def test_the_best_update_is_that_of_the_validation_scores():
     assert "update 100" in progress([*history[:2], {"step": 300, "eval_bleu": 2}, *afterwards])
 
 
-@given(st.lists(st.integers(0, 50), max_size=6))
-def test_filter_rows_add_up(removed):
-    counts = {"total": 1000} | {f"filter {number}": count for number, count in enumerate(removed)} | {"kept": 0}
-    rows = filter_rows(counts)
-    assert rows[0] == ("read", 0, 1000)
-    assert rows[-1][2] == 1000 - sum(removed)
+def test_filter_rows_add_up():
+    counts = {"total": 1000, "empty": 3, "duplicate": 20, "kept": 977}
+    assert filter_rows(counts) == [("read", 0, 1000), ("empty", 3, 997), ("duplicate", 20, 977)]
 
 
 @pytest.fixture(scope="module")

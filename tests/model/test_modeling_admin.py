@@ -302,6 +302,7 @@ def test_every_tensor_survives_saving(tmp_path, tiny_model, variant, batch):
 # The compiler
 
 
+@pytest.mark.slow
 def test_checkpointed_layers_compile_without_graph_breaks_and_keep_no_cache(tiny_model, batch):
     torch.compiler.reset()
     model = tiny_model().train()
