@@ -21,10 +21,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.activations import ACT2FN
 
 from ..data.tokenization.tokenizer_folder import TARGET_FOLDER, check_tokenizer, load_tokenizers
-from ..model.configuration_admin import LARGEST, AdminConfig
+from ..model.configuration_admin import LARGEST, AdminConfig, check_shape
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import ForeignCodeError, refusing_code
 from ..system.messages import sentence
@@ -136,31 +135,17 @@ def read_config(folder: Path) -> PreTrainedConfig:
     try:
         with refusing_code(folder):
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if not config.is_encoder_decoder:
+            raise ValueError(f"a {config.model_type} is no encoder-decoder model, so it cannot translate")
+        check_shape(config)  # a stock configuration takes any, until something is divided by it
+        if getattr(torch, str(config.dtype).removeprefix("torch."), None) not in FLOATS:
+            raise ValueError(f"dtype {config.dtype}: a model is stored in float16 or wider; copy it again")
     except ForeignCodeError:
         raise
     except (ValueError, OSError, StrictDataclassError, RecursionError) as error:
         cause = error.__cause__ if isinstance(error, StrictDataclassError) else error
         raise ValueError(f"{path}: {cause}") from error
-    if not config.is_encoder_decoder:
-        raise ValueError(f"{path}: a {config.model_type} is no encoder-decoder model, so it cannot translate")
-    _check_sizes(path, config)
     return config
-
-
-def _check_sizes(path: Path, config: PreTrainedConfig) -> None:
-    """Refuse sizes that a stock configuration takes as they are, until something is divided by them."""
-    for field, largest in LARGEST.items():
-        smallest = 0 if field.endswith("_layers") else 1
-        if not smallest <= getattr(config, field, 1) <= largest:
-            got = getattr(config, field)
-            raise ValueError(f"{path}: {field}: expected a number in [{smallest}, {largest}], got {got}")
-    for field in ("encoder_attention_heads", "decoder_attention_heads"):
-        if getattr(config, "d_model", 0) % getattr(config, field, 1):
-            raise ValueError(f"{path}: {field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")
-    if getattr(torch, str(config.dtype).removeprefix("torch."), None) not in FLOATS:
-        raise ValueError(f"{path}: dtype {config.dtype}: a model is stored in float16 or wider; copy it again")
-    if getattr(config, "activation_function", "relu") not in ACT2FN:
-        raise ValueError(f"{path}: activation_function {config.activation_function!r} is none of transformers")
 
 
 def _in_vocabulary(token: int, info: ValidationInfo) -> int:

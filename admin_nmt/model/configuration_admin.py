@@ -30,6 +30,23 @@ LAYERDROP = ("encoder_layerdrop", "decoder_layerdrop")
 OTHERS = (*LAYERDROP, "static_position_embeddings")
 
 
+def check_shape(config: PreTrainedConfig) -> None:
+    """Refuse sizes and functions with which no model can be built, of this configuration or a stock one.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    for field, largest in LARGEST.items():
+        smallest = 0 if field == "encoder_layers" else 1
+        if not smallest <= getattr(config, field, 1) <= largest:
+            raise ValueError(f"{field}: must lie in [{smallest}, {largest}], not {getattr(config, field)}")
+    for field in ("encoder_attention_heads", "decoder_attention_heads"):
+        if getattr(config, "d_model", 0) % getattr(config, field, 1):
+            raise ValueError(f"{field}: {getattr(config, field)} heads do not divide d_model {config.d_model}")
+    if getattr(config, "activation_function", "relu") not in ACT2FN:
+        raise ValueError(f"activation_function: {config.activation_function!r} is none of transformers")
+
+
 @strict
 class AdminConfig(PreTrainedConfig):
     """Configuration of [`AdminModel`] and [`AdminForConditionalGeneration`].
@@ -166,7 +183,6 @@ class AdminConfig(PreTrainedConfig):
             "variant": VARIANTS,
             "dlcl_weights": DLCL_WEIGHTS,
             "positions": POSITIONS,
-            "activation_function": tuple(ACT2FN),
         }
         if self.variant == "admin":
             choices["omega_rule"] = OMEGA_RULES
@@ -175,13 +191,7 @@ class AdminConfig(PreTrainedConfig):
                 raise ValueError(f"{field}: {getattr(self, field)!r} is not one of {', '.join(allowed)}")
 
     def validate_shapes(self) -> None:
-        for field, largest in LARGEST.items():
-            smallest = 0 if field == "encoder_layers" else 1
-            if not smallest <= getattr(self, field) <= largest:
-                raise ValueError(f"{field}: must lie in [{smallest}, {largest}], not {getattr(self, field)}")
-        for field in ("encoder_attention_heads", "decoder_attention_heads"):
-            if self.d_model % getattr(self, field):
-                raise ValueError(f"{field}: {getattr(self, field)} heads do not divide d_model {self.d_model}")
+        check_shape(self)
         if self.d_model % 2:
             raise ValueError(f"d_model: must be even for sinusoidal positions, not {self.d_model}")
         if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:

@@ -6,10 +6,12 @@ import pytest
 import torch
 from accelerate import cpu_offload
 from torch import nn
+from transformers.masking_utils import create_bidirectional_mask
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.cache_name import CACHE
 from admin_nmt.model.configuration_admin import PAPERS, VARIANTS
+from admin_nmt.model.modeling_admin import padding_mask
 from admin_nmt.trainer.arguments import enable_checkpointing
 
 PAD = 98
@@ -160,6 +162,17 @@ def test_attention_implementations(tiny_model, variant, batch):
         with torch.no_grad():
             logits[implementation] = model(**batch).logits
     torch.testing.assert_close(logits["eager"], logits["sdpa"], atol=1e-12, rtol=1e-12)
+
+
+def test_the_mask_of_a_gpu_masks_the_same(tiny_model):
+    model = tiny_model()
+    states, mask = torch.randn(2, 4, 16), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    unasked = padding_mask(model.config, states.to("meta"), mask.to("meta"))
+    assert unasked.shape == (2, 1, 1, 4) and unasked.dtype == torch.bool
+    attention = model.model.encoder.layers[0].self_attn
+    expected = attention(states, attention_mask=create_bidirectional_mask(model.config, states, mask))[0]
+    found = attention(states, attention_mask=mask[:, None, None].bool())[0]
+    torch.testing.assert_close(found, expected)
 
 
 def test_padding_is_never_predicted(tiny_model):
