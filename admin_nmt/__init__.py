@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .registration import is_command_line, refuse_old_release, register_auto_classes
+from .registration import is_command_line, register_auto_classes
 
 if TYPE_CHECKING:
     from .decoding.translator import Translator
@@ -57,6 +57,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-refuse_old_release()
 if not is_command_line():
     register_auto_classes()

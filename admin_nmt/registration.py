@@ -9,28 +9,8 @@ process was started as the command line, whose commands register before they loa
 """
 
 import sys
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
-
-OLDEST_TRANSFORMERS = "5.10.1"  # as in setup.cfg
-
-
-def refuse_old_release() -> None:
-    """Looks at the release of transformers: pip keeps to this package's bound only while it installs it.
-
-    Raises:
-        ImportError: it is too old; the message says what to do.
-    """
-    with suppress(PackageNotFoundError):  # a checkout, or none
-        from packaging.version import Version  # which transformers brings along
-
-        if Version(found := version("transformers")) < Version(OLDEST_TRANSFORMERS):
-            raise ImportError(
-                f"transformers {found} is too old for admin_nmt, which needs {OLDEST_TRANSFORMERS} or newer: "
-                f"pip install --upgrade 'transformers>={OLDEST_TRANSFORMERS},<6'"
-            )
 
 
 def is_command_line() -> bool:

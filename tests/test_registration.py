@@ -3,14 +3,13 @@
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 import admin_nmt
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel, registration
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
 
 HEAVY = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "sacremoses", "yaml"}
 CHECK = """
@@ -43,33 +42,6 @@ def test_the_model_loads_nothing_for_training_and_auto_classes_know_it():
 def test_auto_classes_know_ours_where_transformers_was_imported_before():
     """As it was in this process."""
     exec(CHECK, {})
-
-
-OLD_RELEASE = """
-import sys
-sys.path.insert(0, sys.argv[1])
-try:
-    exec(sys.argv[2])
-except ImportError as error:
-    print(error)
-"""
-
-
-def test_a_release_that_is_too_old_is_refused(tmp_path, monkeypatch):
-    """As if pip had put it beside us later; others are not."""
-    metadata = tmp_path / "transformers-5.9.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 5.9.0\n")
-    said = python(OLD_RELEASE, str(tmp_path), "import admin_nmt")
-    assert "transformers 5.9.0" in said and f"transformers>={registration.OLDEST_TRANSFORMERS},<6" in said
-    for found in (registration.OLDEST_TRANSFORMERS, "5.24.0.dev0", "6.0.0rc1", "10.1"):
-        monkeypatch.setattr(registration, "version", lambda name, found=found: found)
-        registration.refuse_old_release()
-
-
-def test_the_oldest_release_is_that_of_the_metadata():
-    setup = (Path(__file__).parents[1] / "setup.cfg").read_text()
-    assert f"    transformers>={registration.OLDEST_TRANSFORMERS},<6\n" in setup
 
 
 def test_classes_are_found_by_name_and_by_configuration(tiny_config, tmp_path):
