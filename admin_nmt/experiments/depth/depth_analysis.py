@@ -125,7 +125,7 @@ def perturbed(model: AdminForConditionalGeneration, scale: float, seed: int) -> 
 
 
 def updated(model: AdminForConditionalGeneration, batch: Batch, learning_rate: float) -> AdminForConditionalGeneration:
-    """A copy whose sublayer matrices have taken Adam's first step on a batch: `learning_rate` · g / (|g| + 1e-8)."""
+    """A copy whose sublayer matrices have taken Adam's first update on a batch: `learning_rate` · g / (|g| + 1e-8)."""
     changed = copy.deepcopy(model)
     changed.zero_grad()
     with evaluation_mode(changed):

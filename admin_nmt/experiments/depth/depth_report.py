@@ -2,7 +2,7 @@
 
 New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
 each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
-weights take a small random step, or Adam's first step (Liu et al. 2020, *Understanding the Difficulty of Training
+weights are perturbed at random, or take Adam's first update (Liu et al. 2020, *Understanding the Difficulty of Training
 Transformers*, section 4). No training, no data; minutes on one core. And gradients by sublayer on the phrasebook, where
 post-LN's vanish with depth (Wang et al. 2019, section 2.2), if asked for after a short training too.
 """
@@ -33,7 +33,9 @@ from ...weights.profiling import MODES, needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
 from .gradients import phrasebook_text, study_gradients
 
-VOCABULARY = 1000
+VOCABULARY, SENTENCES, LENGTH = 1000, 16, 24  # of a batch: pairs, random tokens a side
+SCALE = 1e-2  # of the random perturbation, in standard deviations of each matrix
+LEARNING_RATE = 1e-5  # of Adam's first update
 SUM = r"$\sum_i \beta_{ii}^2$"
 PARTS = ("steps", "gradients")
 Row = dict[str, Any]
@@ -46,7 +48,7 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 
 @dataclass
 class DepthStudy:
-    """Models to analyse, and the size of the steps.
+    """Models to analyse.
 
     Args:
         variants: which; `admin` profiles ω, as the paper does, `admin:RULE` takes it from that rule.
@@ -54,12 +56,9 @@ class DepthStudy:
         decoder_layers: at every depth of the encoder.
         shown_depth: encoder layers of the pictures of single sublayers.
         d_model: width; the feed-forward is twice that, with 4 heads.
-        sentences: pairs of the batch, 24 random tokens a side.
-        scale: of the random step, in standard deviations of each matrix.
-        learning_rate: size of Adam's first step.
-        seeds: of weights, batch and step.
-        parts: `steps` for the dependency on the branches and what small steps do, `gradients` for those by sublayer of
-            the smallest, the shown and the largest depth.
+        seeds: of weights, batch and perturbation.
+        parts: `steps` for the dependency on the branches and what small changes do, `gradients` for those by sublayer
+            of the smallest, the shown and the largest depth.
         updates: after which gradients are measured a second time; 0 for not at all.
     """
 
@@ -68,9 +67,6 @@ class DepthStudy:
     decoder_layers: int = 6
     shown_depth: int = 18
     d_model: int = 128
-    sentences: int = 16
-    scale: float = 1e-2
-    learning_rate: float = 1e-5
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     parts: list[str] = field(default_factory=lambda: list(PARTS))
     updates: int = 0
@@ -94,9 +90,9 @@ class DepthStudy:
         return {0: "at initialisation"} | ({self.updates: f"after {self.updates} updates"} if self.updates else {})
 
 
-def random_batch(sentences: int, length: int = 24) -> dict[str, Tensor]:
+def random_batch() -> dict[str, Tensor]:
     """Pairs of random ids that end in </s>."""
-    source, labels = torch.randint(2, VOCABULARY - 1, (2, sentences, length))
+    source, labels = torch.randint(2, VOCABULARY - 1, (2, SENTENCES, LENGTH))
     source[:, -1] = labels[:, -1] = 0
     return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
 
@@ -122,14 +118,14 @@ def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[s
 def analyse(args: DepthStudy, variant: str, encoder_layers: int, seed: int) -> Row:
     """The numbers of one model."""
     torch.manual_seed(seed)
-    batch = random_batch(args.sentences)
+    batch = random_batch()
     model = new_model(args, variant, encoder_layers, batch)
     beta = {name: matrix.square() for name, matrix in dependencies(model, batch).items()}
     found: Row = {"variant": variant, "encoder_layers": encoder_layers, "seed": seed}
     found["own"] = {name: matrix.diagonal(1).tolist() for name, matrix in beta.items()}
     found["changes"] = {
-        "perturbation": output_change(model, perturbed(model, args.scale, seed), batch),
-        "update": output_change(model, updated(model, batch, args.learning_rate), batch),
+        "perturbation": output_change(model, perturbed(model, SCALE, seed), batch),
+        "update": output_change(model, updated(model, batch, LEARNING_RATE), batch),
     }
     if encoder_layers == args.shown_depth and seed == args.seeds[0]:
         found["beta_squared"] = beta["encoder"].tolist()
@@ -162,7 +158,7 @@ def plot_growth(args: DepthStudy, rows: list[Row], path: Path) -> None:
                 axis.plot(args.depths, averages(args, rows, variant, measure), marker="o", markersize=4, **style)
     first.set(xlabel=f"sublayer of {args.shown_depth} encoder layers", ylim=(0, None))
     first.set_title(r"share of the own branch, $\beta_{ii}^2$", fontsize=10, pad=9)  # upright
-    steps = (f"{args.scale:g} std", f"{args.learning_rate:g}")
+    steps = (f"{SCALE:g} std", f"{LEARNING_RATE:g}")
     labels = [rf"{SUM} over the encoder"]
     labels += [f"output change, {name} ({size})" for name, size in zip(list(MEASURES)[1:], steps, strict=True)]
     for axis, label in zip(others, labels, strict=True):
@@ -230,7 +226,7 @@ def gradient_rows(args: DepthStudy) -> list[Row]:
     """Gradients of every variant, depth and seed, each at initialisation and after the updates."""
     rows = []
     with TemporaryDirectory() as folder:
-        data, batch = phrasebook_text(args.sentences, VOCABULARY, Path(folder))
+        data, batch = phrasebook_text(SENTENCES, VOCABULARY, Path(folder))
         cases = list(product(args.variants, args.gradient_depths, args.seeds))
         for variant, depth, seed in progress_bar(cases, desc="gradients", unit="case"):
             build = partial(new_model, args, variant, depth)
@@ -298,7 +294,8 @@ def ratio_text(states: list[list[float]], skip_path: list[float]) -> str:
 
 def write_numbers(args: DepthStudy, rows: list[Row], path: Path) -> None:
     """Leave the settings and all numbers."""
-    facts = {"settings": {"output": str(path.parent)} | asdict(args), "torch": torch.__version__, "rows": rows}
+    sizes = {"sentences": SENTENCES, "scale": SCALE, "learning_rate": LEARNING_RATE}
+    facts = {"settings": {"output": str(path.parent)} | asdict(args) | sizes, "torch": torch.__version__, "rows": rows}
     path.write_text(json_text(rounded(facts)) + "\n", encoding="utf-8")
 
 

@@ -6,9 +6,8 @@ Source: Wang et al. 2019, section 2.2; x_l is the input of sublayer l + 1, x_L t
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from ...data.batching import Seq2SeqCollator
 from ...data.phrasebook import phrasebook
 from ...data.tokenization.byte_bpe import train_tokenizer
 from ...data.tokenizing import tokenize
-from ...model.loss import num_target_tokens
 from ...model.modeling_admin import AdminStack
 from ...model.residual import AdminPostNorm, PostNorm
 from ...trainer.divergence import DivergedError
@@ -34,73 +32,39 @@ PAIRS = 4000  # of the phrasebook, to train on
 TOKENS, RATE = 1024, 7e-4  # of a batch; peak learning rate, after half of the updates
 
 
-@dataclass
-class Gradients:
-    """Norms in one stack of n sublayers.
-
-    Args:
-        states: n + 1 norms of ∂E/∂x_l over all sentences, positions and features; the last is that of the stack's
-            output, before the final LayerNorm of pre-LN.
-        matrices: n norms of the gradient of all weight matrices of a sublayer; LayerNorms, ω and biases do not count,
-            which not all variants have.
-    """
-
-    states: list[float]
-    matrices: list[float]
-
-
-def gradient_norms(model: AdminForConditionalGeneration, batches: Sequence[Batch]) -> dict[str, Gradients]:
-    """Norms of the gradient of the mean loss of a target token, over all batches together.
+def gradient_norms(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, dict[str, list[float]]]:
+    """Norms of the gradient of the mean loss of a target token, by stack.
 
     In evaluation mode E is the NLL; in training mode it is the smoothed loss, with dropout. Gradients that the
     parameters hold are lost.
 
     Args:
-        batches: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T], −100 at padding.
+        batch: `input_ids` [B, S], `attention_mask` [B, S] and `labels` [B, T], −100 at padding.
+
+    Returns:
+        Of each stack of n sublayers `states`, n + 1 norms of ∂E/∂x_l over all sentences, positions and features, the
+        last that of the stack's output before the final LayerNorm of pre-LN; and `matrices`, n norms of the gradient of
+        all weight matrices of a sublayer. LayerNorms, ω and biases do not count, which not all variants have.
     """
     stacks = stacks_of(model)
-    squares = {name: [0.0] * len(_inputs(stack)) for name, stack in stacks.items()}
-    total = sum(int(num_target_tokens(batch["labels"])) for batch in batches)
+    inputs: dict[str, list[Tensor]] = {name: [] for name in stacks}
+
+    def keep(module: nn.Module, args: tuple, name: str) -> None:
+        args[0].retain_grad()
+        inputs[name].append(args[0])
+
     model.zero_grad()
-    for batch in batches:
-        with _recorded({name: _inputs(stack) for name, stack in stacks.items()}) as own:
-            (model(**batch).loss * (num_target_tokens(batch["labels"]) / total)).backward()
-        for name in stacks:
-            squares[name] = [old + new for old, new in zip(squares[name], own[name], strict=True)]
+    with ExitStack() as hooks:
+        for name, stack in stacks.items():
+            for module in (*stack.residual_blocks(), stack.layer_norm):  # whose first arguments are x_0, …, x_n
+                hooks.callback(module.register_forward_pre_hook(partial(keep, name=name)).remove)
+        model(**batch).loss.backward()
     norms = {
-        name: Gradients([math.sqrt(square) for square in squares[name]], [*map(_norm, _matrices(stack))])
+        name: {"states": [_norm([x]) for x in inputs[name]], "matrices": [*map(_norm, _matrices(stack))]}
         for name, stack in stacks.items()
     }
     model.zero_grad()
     return norms
-
-
-def _inputs(stack: AdminStack) -> list[nn.Module]:
-    """Modules whose first arguments are x_0, …, x_n."""
-    return [*stack.residual_blocks(), stack.layer_norm]
-
-
-@contextmanager
-def _recorded(modules: Mapping[str, list[nn.Module]]) -> Iterator[dict[str, list[float]]]:
-    """Sums of squares of the gradients that arrive at the modules' first arguments, of one backward pass.
-
-    Under activation checkpointing a module runs twice, the second time perhaps on the same tensor: a sum of the two
-    would count its gradient twice.
-    """
-    squares = {name: [0.0] * len(watched) for name, watched in modules.items()}
-
-    def take(gradient: Tensor, name: str, index: int) -> None:
-        squares[name][index] = gradient.double().square().sum().item()
-
-    def watch(module: nn.Module, args: tuple, name: str, index: int) -> None:
-        if args[0].requires_grad:
-            args[0].register_hook(partial(take, name=name, index=index))
-
-    with ExitStack() as hooks:
-        for name, watched in modules.items():
-            for index, module in enumerate(watched):
-                hooks.callback(module.register_forward_pre_hook(partial(watch, name=name, index=index)).remove)
-        yield squares
 
 
 def _matrices(stack: AdminStack) -> Iterator[list[Tensor]]:
@@ -192,5 +156,4 @@ def study_gradients(
 def _measured(model: AdminForConditionalGeneration, batch: dict[str, Tensor]) -> dict:
     with torch.no_grad():
         loss = model(**batch).loss.item()
-    norms = gradient_norms(model, [batch])
-    return {"nll": loss, "skip_path": skip_path(model, batch)} | {name: vars(norm) for name, norm in norms.items()}
+    return {"nll": loss, "skip_path": skip_path(model, batch)} | gradient_norms(model, batch)

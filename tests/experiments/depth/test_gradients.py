@@ -11,7 +11,6 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.experiments.depth import gradients
 from admin_nmt.experiments.depth.gradients import gradient_norms, skip_path
 from admin_nmt.model.configuration_admin import VARIANTS
-from admin_nmt.trainer.arguments import enable_checkpointing
 
 STACKS = ("encoder", "decoder")
 
@@ -24,7 +23,7 @@ def norm(tensor: torch.Tensor) -> float:
 def test_norms_are_those_of_plain_autograd(tiny_model, batch, variant):
     """Layer inputs by retain_grad; the matrices' by what backward leaves in them."""
     model = tiny_model(variant=variant)
-    measured = gradient_norms(model, [batch])
+    measured = gradient_norms(model, batch)
     inputs = {name: [] for name in STACKS}
     for name in STACKS:
         stack = getattr(model.model, name)
@@ -38,41 +37,19 @@ def test_norms_are_those_of_plain_autograd(tiny_model, batch, variant):
     model(**batch).loss.backward()
     for name in STACKS:
         stack, step = getattr(model.model, name), {"encoder": 2, "decoder": 3}[name]
-        torch.testing.assert_close(measured[name].states[::step], [norm(x.grad) for x in inputs[name]])
+        torch.testing.assert_close(measured[name]["states"][::step], [norm(x.grad) for x in inputs[name]])
         by_layer = [
             math.hypot(*(norm(p.grad) for key, p in layer.named_parameters() if key.endswith(("proj.weight", ".weight"))
                          and p.dim() == 2))
             for layer in stack.layers
         ]  # fmt: skip
-        matrices = measured[name].matrices
+        matrices = measured[name]["matrices"]
         sums = [math.hypot(*matrices[start : start + step]) for start in range(0, len(matrices), step)]
         torch.testing.assert_close(sums, by_layer)
         ffn = stack.layers[1]
         torch.testing.assert_close(
             matrices[2 * step - 1], math.hypot(norm(ffn.fc1.weight.grad), norm(ffn.fc2.weight.grad))
         )
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("variant", ["post_ln", "dlcl_pre_ln"])
-def test_activation_checkpointing_changes_nothing(tiny_model, batch, variant, reentrant):
-    model = tiny_model(variant=variant).train()
-    expected = gradient_norms(model, [batch])
-    enable_checkpointing(model, {"use_reentrant": reentrant})
-    measured = gradient_norms(model, [batch])
-    for name in STACKS:
-        torch.testing.assert_close(measured[name].states, expected[name].states)
-        torch.testing.assert_close(measured[name].matrices, expected[name].matrices)
-
-
-def test_batches_may_be_split(tiny_model, batch):
-    """Of unequal numbers of tokens, whose mean losses do not add up."""
-    model = tiny_model(variant="admin")
-    whole = gradient_norms(model, [batch])
-    parts = [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 1), slice(1, 3))]
-    for name, norms in gradient_norms(model, parts).items():
-        torch.testing.assert_close(norms.states, whole[name].states)
-        torch.testing.assert_close(norms.matrices, whole[name].matrices)
 
 
 def constant_branches(model: AdminForConditionalGeneration) -> None:
@@ -89,7 +66,7 @@ def test_equation_5_without_gradients_through_the_branches(tiny_config, batch, v
     """Each LayerNorm divides by σ(y_i) and projects on the features without the mean and without x_i itself."""
     model = AdminForConditionalGeneration(tiny_config(variant=variant, d_model=64, decoder_layers=6)).eval()
     constant_branches(model)
-    states, predicted = gradient_norms(model, [batch])["decoder"].states, skip_path(model, batch)["decoder"]
+    states, predicted = gradient_norms(model, batch)["decoder"]["states"], skip_path(model, batch)["decoder"]
     assert predicted == pytest.approx(predicted_by_hand(model, batch), rel=1e-5)
     assert 0.5 * predicted < states[0] / states[-1] < 1.1 * predicted
     assert predicted < 0.01 or variant != "post_ln"
@@ -114,21 +91,21 @@ def test_equation_6_without_gradients_through_the_branches(tiny_config, batch):
     model = AdminForConditionalGeneration(tiny_config(variant="pre_ln")).eval()
     constant_branches(model)
     for stack in ("decoder", "encoder"):
-        states = gradient_norms(model, [batch])[stack].states
+        states = gradient_norms(model, batch)[stack]["states"]
         torch.testing.assert_close(states, [states[-1]] * len(states))
     assert skip_path(model, batch) == {"encoder": 1.0, "decoder": 1.0}
 
 
 def test_measuring_leaves_nothing_behind(tiny_model, batch):
     model = tiny_model(variant="pre_ln")
-    gradient_norms(model, [batch])
+    gradient_norms(model, batch)
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_the_command_measures_before_and_after_training(monkeypatch, tmp_path):
     monkeypatch.setattr(gradients, "PAIRS", 1000)
-    sizes = "--depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16 --sentences 4"
+    sizes = "--depth 2 --shown-depth 2 --decoder-layers 1 --d-model 16"
     options = f"--output {tmp_path} --variant admin:n {sizes} --seed {1 + SHIFT} --updates 2"
     result = invoke(*f"analyse depth --part gradients {options}".split())
     files = {"gradients.json", "gradients-states.png", "gradients-matrices.png", "table.md"}
