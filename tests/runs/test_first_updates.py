@@ -111,7 +111,13 @@ def toy_data(given: dict[str, Any], text: Path) -> dict[str, Any]:
     return data | held_out | {"root": str(text), "cache_dir": str(text / "cache"), "train": treated}
 
 
-@pytest.mark.parametrize("recipe", [*cases()])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize by all recipes and grids, but where the slow tests are left out: to read them takes ten seconds."""
+    if "recipe" in metafunc.fixturenames:
+        left_out = "not slow" in metafunc.config.option.markexpr
+        metafunc.parametrize("recipe", [] if left_out else [*cases()])
+
+
 def test_the_loss_falls_in_the_first_updates(recipe, text, tmp_path):
     small = reduced(recipe, text, tmp_path / "run")
     trainer = build_trainer(small, prepare(small, num_proc=1), training_arguments(small))
