@@ -62,7 +62,6 @@ COMMANDS = [
     "model export {model} --output {tmp}/out",
     "model average {model} {model} --output {tmp}/out",
     "plot omega {model} --output {tmp}/out.png",
-    "plot sizes {model} --output {tmp}/out.png",
     "train {recipe} --tokenizer.path {model}",
     "train {recipe} --model.from_pretrained {model}",
     "prepare {recipe} --tokenizer.path {model} --num-proc 1",
