@@ -12,6 +12,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+OLDEST_TRANSFORMERS = "transformers>=5.10.1"  # as in setup.cfg, which pip looks at only while it installs this package
+
 
 def is_command_line() -> bool:
     """Tell whether this process was started as `admin-nmt` or `python -m admin_nmt`, or by such a process."""
@@ -21,7 +23,14 @@ def is_command_line() -> bool:
 
 
 def register_auto_classes() -> None:
-    """Makes AutoConfig, AutoModel, AutoModelForSeq2SeqLM and AutoTokenizer know this package's classes."""
+    """Makes AutoConfig, AutoModel, AutoModelForSeq2SeqLM and AutoTokenizer know this package's classes.
+
+    Raises:
+        ImportError: the release of transformers is too old.
+    """
+    from transformers.utils.versions import require_version
+
+    require_version(OLDEST_TRANSFORMERS, f"admin_nmt needs it: pip install --upgrade '{OLDEST_TRANSFORMERS},<6'")
     from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.models.auto import modeling_auto
 

@@ -3,19 +3,20 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, MODEL_MAPPING_NAMES
 
 import admin_nmt
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel, registration
 
 HEAVY = {"torch", "transformers", "datasets", "pyarrow", "sacrebleu", "accelerate", "matplotlib", "sacremoses", "yaml"}
 CHECK = """
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel
+from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminModel, registration
 from admin_nmt.data.tokenization.fairseq_tokenizer import FairseqTokenizer
 assert AutoConfig.for_model("admin").__class__ is AdminConfig
 assert AutoModel._model_mapping[AdminConfig] is AdminModel
@@ -42,6 +43,14 @@ def test_the_model_loads_nothing_for_training_and_auto_classes_know_it():
 def test_auto_classes_know_ours_where_transformers_was_imported_before():
     """As it was in this process."""
     exec(CHECK, {})
+
+
+def test_a_release_of_transformers_that_is_too_old_is_refused(monkeypatch):
+    setup = (Path(__file__).parents[1] / "setup.cfg").read_text()
+    assert f"    {registration.OLDEST_TRANSFORMERS},<6\n" in setup
+    monkeypatch.setattr(registration, "OLDEST_TRANSFORMERS", "transformers>=99")
+    with pytest.raises(ImportError, match="pip install --upgrade 'transformers>=99,<6'"):
+        registration.register_auto_classes()
 
 
 def test_classes_are_found_by_name_and_by_configuration(tiny_config, tmp_path):
