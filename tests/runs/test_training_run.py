@@ -72,13 +72,16 @@ def test_train_leaves_a_standard_model_and_results(finished):
         assert (settings["num_beams"], settings["length_penalty"]) == (2, 0.7), name
 
 
-def test_the_better_of_checkpoint_and_average_is_saved(tmp_path, monkeypatch):
-    """By validation BLEU; the NLL says the opposite."""
+def test_the_better_of_checkpoint_and_average_is_saved_also_without_a_test_set(tmp_path, monkeypatch):
+    """By validation BLEU; the NLL says the opposite. A run that is shorter than a log interval has its speed."""
     scores = iter([{"eval_bleu": 5.0, "eval_loss": 4.0}, {"eval_bleu": 3.0, "eval_loss": 2.0}])
     monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
-    train(write_recipe(tmp_path))
+    train(write_recipe(tmp_path), "--data.test", "null", "--training.logging_steps", 500)
     run = tmp_path / "run"
-    chosen = json.loads((run / RESULTS).read_text())["chosen"]
+    results = json.loads((run / RESULTS).read_text())
+    training, chosen = results["training"], results["chosen"]
+    assert training["updates"] == 6 and training["target_tokens"] > 0 and training["tokens_per_second"] > 0
+    assert (run / STANDARD / "README.md").exists()
     assert [scores["eval_bleu"] for scores in chosen["valid"].values()] == [5.0, 3.0]
     expected = load_file(run / chosen["kind"].removeprefix("best checkpoint ") / "model.safetensors")
     saved = load_file(run / FINAL / "model.safetensors")
@@ -110,39 +113,36 @@ def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypa
     assert results.test_sentences == 1 and results.decoding.precision == "float32"
 
 
-def test_the_average_is_taken_always_and_validation_comes_from_the_training_pairs(tmp_path, monkeypatch):
-    """As in both papers, even where the average is the worse; every tenth of 300 pairs is held out."""
-    scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
-    monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
-    options = {"data.valid": "null", "data.valid_every": 10, "evaluation.always_average": "true"}
-    options["evaluation.published_bleu"] = "wang2019"
-    train(write_recipe(tmp_path), *(text for name, value in options.items() for text in (f"--{name}", value)))
-    results = json.loads((tmp_path / "run" / RESULTS).read_text())
-    assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
-    expected = average_checkpoints([str(tmp_path / "run" / f"checkpoint-{step}") for step in (3, 6)])
-    saved = load_file(tmp_path / "run" / FINAL / "model.safetensors")
-    assert all(saved[name].equal(expected[name]) for name in saved)
-    assert results["data"]["filters"]["total"] == 270
-    card = (tmp_path / "run" / STANDARD / "README.md").read_text()
-    assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
+def test_the_average_of_a_run_with_further_references_and_held_out_training_pairs(tmp_path, monkeypatch):
+    """The average is taken always, as in both papers; every tenth training pair is held out for validation.
 
-
-def test_further_references_of_the_test_set(tmp_path):
-    """They are below data.root, scored, kept beside the run, and held out with their sources."""
-    recipe = write_recipe(tmp_path)
+    References are below data.root, scored, kept beside the run, and held out with their sources.
+    """
+    recipe, run = write_recipe(tmp_path), tmp_path / "run"
     sources, targets = ((tmp_path / f"test.{language}").read_text().splitlines() for language in ("en", "de"))
     others = [f"{line} Ja." for line in targets]
     (tmp_path / "other.de").write_text("".join(f"{line}\n" for line in others))
     with open(tmp_path / "train.en", "a") as source, open(tmp_path / "train.de", "a") as target:
         source.write(f"{sources[0]}\n{sources[1]}\n")
         target.write(f"{others[0]}\n{sources[0]}\n")
-    options = ["--data.test.more_references", "[other.de, other.de]", "--data.cleaning.drop_held_out", "pair"]
-    train(recipe, *options, "--training.max_steps", 3)
-    run = tmp_path / "run"
+    scores = iter([{"eval_bleu": 9.0}, {"eval_bleu": 1.0}])
+    monkeypatch.setattr(finishing, "evaluate", lambda trainer: next(scores))
+    given = {"data.valid": "null", "data.valid_every": 10, "evaluation.always_average": "true"}
+    given |= {"data.test.more_references": "[other.de, other.de]", "data.cleaning.drop_held_out": "pair"}
+    given |= {"evaluation.published_bleu": "wang2019"}
+    options = [text for name, value in given.items() for text in (f"--{name}", value)]
+    train(recipe, *options)
     results = json.loads((run / RESULTS).read_text())
-    assert results["data"]["filters"]["held out"] == 1
+    assert results["chosen"]["kind"] == "average of the last 2 checkpoints"
+    expected = average_checkpoints([str(run / f"checkpoint-{step}") for step in (3, 6)])
+    saved = load_file(run / FINAL / "model.safetensors")
+    assert all(saved[name].equal(expected[name]) for name in saved)
+    filters = results["data"]["filters"]
+    assert (filters["total"], filters["held out"]) == (272, 1)
     assert [(run / name).read_text().splitlines() for name in ("test.ref", "test.ref1")] == [targets, others]
     assert results["test"]["bleu_signature"].startswith("nrefs:3|")
+    card = (run / STANDARD / "README.md").read_text()
+    assert f"* BLEU as the paper wang2019 computed it: {results['test']['published_bleu']:.2f}." in card
     (tmp_path / "other.de").write_text("eins\nzwei\n")
     refused = train(recipe, *options, "--output_dir", tmp_path / "no", code=1).stderr
     assert "data.test.more_references: " in refused
@@ -197,15 +197,6 @@ def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(finished, 
     assert facts_without_times(folder) == facts_without_times(finished[0])
 
 
-def test_a_run_shorter_than_a_log_interval_has_its_speed_and_one_without_test_set_a_card(recipe_file, tmp_path):
-    folder = tmp_path / "run"
-    steps = [text for name in ("max", "eval", "save") for text in (f"--training.{name}_steps", "2")]
-    train(recipe_file, "--output_dir", folder, *steps, "--training.logging_steps", "500", "--data.test", "null")
-    training = json.loads((folder / RESULTS).read_text())["training"]
-    assert training["updates"] == 2 and training["target_tokens"] > 0 and training["tokens_per_second"] > 0
-    assert (folder / STANDARD / "README.md").exists()
-
-
 def test_a_beam_wider_than_the_vocabulary_is_told_before_training(recipe_file, tmp_path):
     place = ["--output_dir", tmp_path / "run"]
     for field in ("evaluation.num_beams", "training.generation_num_beams"):
@@ -250,6 +241,7 @@ def test_two_processes_cannot_train_in_one_folder(recipe_file, tmp_path):
     assert f"{tmp_path}: another process trains there" in refused.stderr
 
 
+@pytest.mark.slow
 def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     """`accelerate launch` on two processes: JSONL data, a vocabulary for each side, no validation set."""
     recipe = yaml.safe_load(recipe_file.read_text()) | {"output_dir": str(tmp_path / "run")}
@@ -273,6 +265,7 @@ def test_two_processes_and_two_vocabularies(recipe_file, tmp_path):
     assert (tmp_path / "run" / STANDARD / "target_tokenizer" / "tokenizer.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(recipe_file, tmp_path):
     folder = tmp_path / "run"
     overrides = ["--output_dir", str(folder), "--training.max_steps", "30", "--training.eval_bleu", "false"]
