@@ -4,14 +4,13 @@ Only training data is cleaned; evaluation data is never touched. A pair is count
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
@@ -28,6 +27,7 @@ _EMPTY, _OVER_LONG, _RATIO, _COPY, _DUPLICATE, _HELD_OUT = range(len(FILTERS))
 _KEPT = len(FILTERS)
 _JUDGED = Features({"verdict": Value("uint8"), "key": Value("int64")})
 _INDICES = Features({"indices": Value("uint64")})
+HeldOut = Literal["source", "pair", "either"]
 
 
 @dataclass(frozen=True)
@@ -59,28 +59,14 @@ class CleaningOptions:
     """
 
     normalize: bool = False
-    max_words: int | None = 250
-    max_ratio: float | None = 1.5
-    ratio_slack: int = 5
+    max_words: int | None = field(default=250, metadata={"ge": 1})
+    max_ratio: float | None = field(default=1.5, metadata={"ge": 1})
+    ratio_slack: int = field(default=5, metadata={"ge": 0})
     drop_copies: bool = True
     drop_duplicates: bool = True
-    drop_held_out: str | None = "source"
-    count: str = "words"
-    longest_word: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_words is not None and self.max_words < 1:
-            raise ValueError(f"max_words is {self.max_words}: give at least 1, or null for no limit")
-        if self.max_ratio is not None and not 1 <= self.max_ratio < math.inf:
-            raise ValueError(f"max_ratio is {self.max_ratio}: give at least 1, or null for no limit")
-        if self.ratio_slack < 0:
-            raise ValueError(f"ratio_slack is {self.ratio_slack}: give 0 or more")
-        if self.longest_word is not None and self.longest_word < 1:
-            raise ValueError(f"longest_word is {self.longest_word}: give at least 1, or null for no limit")
-        if self.count not in ("words", "subwords"):
-            raise ValueError(f"count is {self.count!r}: give words or subwords")
-        if self.drop_held_out not in ("source", "pair", "either", None):
-            raise ValueError(f"drop_held_out is {self.drop_held_out!r}: give source, pair, either or null")
+    drop_held_out: HeldOut | None = "source"
+    count: Literal["words", "subwords"] = "words"
+    longest_word: int | None = field(default=None, metadata={"ge": 1})
 
 
 def clean(
@@ -199,14 +185,14 @@ def repeats(keys: np.ndarray[Any, Any], candidates: np.ndarray[Any, Any]) -> np.
     return np.delete(positions, first)
 
 
-def _held_out_keys(held_out: Dataset | None, side: str | None) -> set[int]:
+def _held_out_keys(held_out: Dataset | None, side: HeldOut | None) -> set[int]:
     if held_out is None or side is None:
         return set()
     pairs = zip(held_out["source"], held_out["target"], strict=True)
     return {key for source, target in pairs for key in _held_out_keys_of(source.strip(), target.strip(), side)}
 
 
-def _held_out_keys_of(source: str, target: str, side: str | None) -> tuple[int, ...]:
+def _held_out_keys_of(source: str, target: str, side: HeldOut | None) -> tuple[int, ...]:
     if side == "pair":
         return (_pair_key(source, target),)
     return (_key(source),) if side == "source" else (_key(source), _pair_key("", target))

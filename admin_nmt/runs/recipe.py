@@ -98,14 +98,6 @@ class TestSection(CorpusSection):
 class CleaningSection(_Cleaning):  # type: ignore[misc]
     """Fields of `CleaningOptions`."""
 
-    @model_validator(mode="after")
-    def _check_options(self) -> Self:
-        try:
-            CleaningOptions(**self.given())
-        except ValueError as error:
-            raise FieldError(str(error)) from error
-        return self
-
 
 class DataSection(Section):
     """Source of the pairs; `null` is as good as nothing.

@@ -95,14 +95,6 @@ def test_workers_and_shards_change_nothing(monkeypatch, tmp_path):
     assert alone[1] == together[1]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("max_words", 0), ("max_ratio", 0.9), ("drop_held_out", "target"), ("drop_held_out", True)]
-)
-def test_options_without_sense_are_refused(field, value):
-    with pytest.raises(ValueError, match=f"{field} is {value!r}"):
-        CleaningOptions(**{field: value})
-
-
 def test_a_selection_of_rows_is_cleaned_as_such():
     pairs = dataset([(f"s {n}", f"t {n}") for n in range(10)])
     kept, counts = clean(pairs.select([9, 3, 3, 5]), CleaningOptions())
