@@ -52,15 +52,7 @@ SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
 class CorpusSection(Section):
-    """A corpus: parameters of `load_parallel`.
-
-    Args:
-        source: files of the source text, or files of pairs, or the name of a dataset.
-        target: files of the target text, line by line.
-        columns: of JSON, Parquet and named datasets, source and target; of a test set of sacreBLEU the languages.
-        name: configuration of a named dataset.
-        split: of a named dataset.
-    """
+    """A corpus: parameters of `load_parallel`."""
 
     source: str | list[str]
     target: str | list[str] | None = None
@@ -70,13 +62,7 @@ class CorpusSection(Section):
 
 
 class TrainingCorpusSection(CorpusSection):
-    """A corpus of training pairs, with the fields of `Treatment`.
-
-    Args:
-        upsample: times that an epoch takes each pair.
-        tag: a token in front of every source.
-        detokenize: turn Moses' tokens or BPE back into plain text.
-    """
+    """A corpus of training pairs, with the fields of `Treatment`."""
 
     upsample: int = Field(default=1, ge=1)
     tag: str | None = None
