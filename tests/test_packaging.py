@@ -19,26 +19,6 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("admin_nmt", "model_cards", "tests", "training")
 FILES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt")
 FILES += ("pyproject.toml", "setup.cfg")
-# A comment that ignores an error which is none would be reported itself: the names below are no `Any`.
-TYPED_SCRIPT = """
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments, Translator
-
-config = AdminConfig(variant="admin", encoder_layers=12, decoder_layers=2, d_model=128, vocab_size=300)
-model = AdminForConditionalGeneration(config)
-trainer = AdminTrainer(model, AdminTrainingArguments("runs/mine", max_tokens=1024))
-trainer.train(resume_from_checkpoint=True)
-lines: list[str] = Translator.from_pretrained("out").translate(["Two kites cost ten euros."])
-Translator.from_pretrained("out").translate(1)  # type: ignore[arg-type]
-AdminTrainer(model, "runs/mine")  # type: ignore[arg-type]
-"""
-# Other libraries are taken as they are: to read them costs half a minute, and their types are not ours to test.
-MYPY = """
-[mypy]
-strict = True
-[mypy-accelerate.*,datasets.*,huggingface_hub.*,numpy.*,pyarrow.*,safetensors.*,tokenizers.*,torch.*,transformers.*]
-follow_imports = skip
-ignore_missing_imports = True
-"""
 
 
 def setup_cfg() -> ConfigParser:
@@ -86,15 +66,6 @@ def site(sdist, tmp_path_factory) -> Path:
     with zipfile.ZipFile(build("build_wheel", sdist, folder / "built")) as wheel:
         wheel.extractall(folder / "site")
     return folder / "site"
-
-
-@pytest.mark.slow  # mypy goes over the libraries
-def test_a_typed_script_checks_against_the_wheel(site, tmp_path):
-    (tmp_path / "script.py").write_text(TYPED_SCRIPT, encoding="utf-8")
-    (tmp_path / "mypy.ini").write_text(MYPY, encoding="utf-8")
-    mypy = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", "cache", "script.py"]
-    done = subprocess.run(mypy, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
