@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from huggingface_hub import CardData, EvalResult, ModelCardData, SpaceCardData, metadata_load
@@ -65,7 +64,8 @@ def run_card(facts: Results, folder: Path, repo_id: str | None = None) -> str:
     prepared = recipe.tokenizer.get("kind") == "subword_nmt"  # as the papers' text, by code that comes along
     header = _header(
         repo_id,
-        config,
+        config.variant,
+        layers=max(config.encoder_layers, config.decoder_layers),
         language=list(dict.fromkeys(languages)),
         license=author.get("license") or "unknown",
         dataset=author.get("dataset_type"),
@@ -103,22 +103,22 @@ def _page(header: CardData, template: str, **facts: Any) -> str:
 
 def _header(
     name: str,
-    config: Any,
+    variant: str,
     *,
+    layers: int,
+    code: bool,
     language: list[str] | None = None,
     license: str | None = None,
     dataset: str | None = None,
-    code: bool,
     scores: list[EvalResult] | None = None,
 ) -> ModelCardData:
     """The front matter of a model.
 
     Args:
         name: of the model, without its user.
-        config: has `variant`, `encoder_layers` and `decoder_layers`.
+        layers: of the deeper stack.
         code: whether code comes with the model, which `trust_remote_code` has to allow.
     """
-    deep = max(config.encoder_layers, config.decoder_layers) > 6
     return ModelCardData(
         language=language,
         license=license,
@@ -126,7 +126,7 @@ def _header(
         pipeline_tag="translation",
         datasets=[dataset] if dataset else None,
         metrics=list(METRICS) if scores else None,
-        tags=["admin_nmt", config.variant, *["deep-transformer"] * deep, *["custom_code"] * code],
+        tags=["admin_nmt", variant, *["deep-transformer"] * (layers > 6), *["custom_code"] * code],
         model_name=name.split("/")[-1],
         eval_results=scores,
     )
@@ -164,11 +164,12 @@ def write_export_card(folder: Path, name: str | None = None) -> Path:
     config = json.loads((folder / "config.json").read_bytes())
     tokenizer = json.loads((folder / "tokenizer_config.json").read_bytes())
     code = "auto_map" in tokenizer
-    layers: dict[str, Any] = {name: config[name] for name in ("encoder_layers", "decoder_layers")}
+    encoder, decoder = config["encoder_layers"], config["decoder_layers"]
     text = _page(
-        _header(name or folder.name, SimpleNamespace(variant=facts["variant"], **layers), code=code),
+        _header(name or folder.name, facts["variant"], layers=max(encoder, decoder), code=code),
         "export.md.jinja",
-        **layers,
+        encoder_layers=encoder,
+        decoder_layers=decoder,
         name=name or folder.name,
         kind=config["architectures"][0],
         variant=facts["variant"],

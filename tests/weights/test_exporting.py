@@ -79,14 +79,8 @@ def test_folder(model, tokenizer, tmp_path, variant, limit):
     reloaded = export_standard(ours, tokenizer, tmp_path / "stock")
     assert ours.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
-    assert {path.name for path in (tmp_path / "stock").iterdir()} == {
-        "config.json",
-        "export.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
+    files = "config.json export.json generation_config.json model.safetensors tokenizer.json tokenizer_config.json"
+    assert sorted(path.name for path in (tmp_path / "stock").iterdir()) == files.split()
     config = json.loads((tmp_path / "stock" / "config.json").read_text())
     assert config["architectures"] == [stock_class({"variant": variant})] == [type(reloaded).__name__]
     assert "auto_map" not in config
@@ -184,7 +178,6 @@ def test_a_model_that_was_trained_in_bfloat16_is_checked_in_float32(model, token
     export_standard(ours, tokenizer, tmp_path / "out")
 
 
-@pytest.mark.parametrize("variant", ["post_ln", "pre_ln"])
-def test_the_stock_model_is_where_the_model_is(model, variant):
-    stock = standard_model(model(variant=variant).to("meta"))
+def test_the_stock_model_is_where_the_model_is(model):
+    stock = standard_model(model(variant="pre_ln").to("meta"))
     assert {tensor.device.type for tensor in (*stock.parameters(), *stock.buffers())} == {"meta"}
