@@ -7,7 +7,7 @@ from typing import Any
 from transformers import GenerationConfig
 
 from ..data.tokenization.fairseq_tokenizer import FairseqTokenizer
-from ..data.tokenization.tokenizer_folder import check_tokenizer, save_tokenizers
+from ..data.tokenization.tokenizer_folder import save_tokenizers
 from ..model.configuration_admin import AdminConfig
 from ..system.files import new_folder
 from .fairseq_file import read_checkpoint
@@ -105,8 +105,6 @@ def _check_dictionaries(
         raise ConversionError(
             f"{dicts[-1]}: differs from {dicts[0]}, but the checkpoint shares its embeddings; give the joined one"
         )
-    check_tokenizer(source, config)
-    check_tokenizer(target, config, target=True)
 
 
 __all__ = ["convert_checkpoint"]
