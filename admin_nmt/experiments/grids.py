@@ -24,6 +24,7 @@ WITHOUT_RESULT = re.compile(
 
 SEED = "training.seed"
 SHARED = ("data", "tokenizer", "languages")  # sections that are the same for all systems, but for data.train
+RUN_NAME = re.compile(r"(.+)-seed(\d+)")
 PLAIN_NAME = re.compile(r"[^/\\:\x00-\x1f]+")  # the folder of a run is named after its system
 
 
@@ -94,6 +95,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """Name of the folder, which [`RUN_NAME`] takes apart."""
         return f"{self.system}-seed{self.seed}"
 
     @property

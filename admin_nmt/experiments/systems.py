@@ -1,6 +1,5 @@
 """Reading the systems of a comparison: folders of runs and of grids, and files of translations."""
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from ..metrics.comparison import compare
 from ..metrics.scores import reference_rows
 from ..system.errors import describe
 from .comparison_page import write_report
-
-RUN_OF_GRID = re.compile(r"(.+)-seed(\d+)")  # a folder of a grid: system and seed
+from .grids import RUN_NAME
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def runs_of_grid(path: Path) -> list[Candidate]:
     """The runs of a grid's folder by system and seed; none where this is a run, or no folder."""
     if not path.is_dir() or (path / RESULTS).exists():
         return []
-    found = [(match, folder) for folder in path.iterdir() if (match := RUN_OF_GRID.fullmatch(folder.name))]
+    found = [(match, folder) for folder in path.iterdir() if (match := RUN_NAME.fullmatch(folder.name))]
     ordered = sorted(found, key=lambda one: (one[0][1], int(one[0][2])))
     return [Candidate(match[1], folder, True) for match, folder in ordered]
 

@@ -46,7 +46,7 @@ MEASURES: dict[str, Callable[[Row], float]] = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DepthStudy:
     """Models to analyse.
 
@@ -64,12 +64,12 @@ class DepthStudy:
 
     variants: list[str] = field(default_factory=lambda: list(VARIANTS))
     depths: list[int] = field(default_factory=lambda: [2, 6, 12, 18, 36, 60])
-    decoder_layers: int = 6
-    shown_depth: int = 18
-    d_model: int = 128
+    decoder_layers: int
+    shown_depth: int
+    d_model: int
     seeds: list[int] = field(default_factory=lambda: [1, 2, 3])
     parts: list[str] = field(default_factory=lambda: list(PARTS))
-    updates: int = 0
+    updates: int
 
     def __post_init__(self) -> None:
         self.depths = sorted(set(self.depths))
