@@ -38,7 +38,6 @@ LONGEST = 256  # tokens of a training sentence, the default of data.max_length
 FEWEST_TOKENS = 512  # of a batch: below it a GPU or CPU waits more than it computes
 FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of Tatoeba, 0.93 on Multi30k
 EVALUATIONS = 20  # of a run
-SECTIONS = ("data", "tokenizer", "model", "training", "evaluation", "card")
 OVERRIDDEN = "given on the command line"
 
 
@@ -299,14 +298,12 @@ def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:
         f"  admin-nmt train {shlex.quote(path)} --output_dir runs/another",
     ]
     lines = [*(f"# {' '.join(line.splitlines())}" for line in header), ""]
-    lines += [_line(name, made.values[name], made.why.get(name)) for name in ("output_dir", "languages")]
-    for section in (*SECTIONS, *sorted(set(made.values) - {*SECTIONS, "output_dir", "languages"})):
-        fields = made.values.get(section)
-        if not isinstance(fields, Mapping):
-            lines += [_line(section, fields, made.why.get(section))] if section in made.values else []
-            continue
-        lines.append(f"{section}:")
-        lines += [f"  {_line(name, value, _reason(made.why, f'{section}.{name}'))}" for name, value in fields.items()]
+    for section, fields in made.values.items():
+        if isinstance(fields, Mapping):
+            reasons = {name: _reason(made.why, f"{section}.{name}") for name in fields}
+            lines += [f"{section}:", *(f"  {_line(name, value, reasons[name])}" for name, value in fields.items())]
+        else:
+            lines.append(_line(section, fields, made.why.get(section)))
     return "".join(f"{line}\n" for line in lines)
 
 
