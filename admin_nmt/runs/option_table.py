@@ -74,7 +74,7 @@ MEANINGS = {
     "fsdp": "Shard weights, gradients and optimiser; accelerate's configuration files do it better.",
     "use_cpu": "Train on the CPU even where there is a GPU.",
 }
-"""Of the fields of `Seq2SeqTrainingArguments` that matter here."""
+"""Meanings of those fields of `Seq2SeqTrainingArguments` that matter here."""
 
 
 NAMES = {"integer": "whole number", "number": "number", "boolean": "true, false", "string": "text", "object": "mapping"}

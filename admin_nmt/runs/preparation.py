@@ -24,7 +24,7 @@ from ..data.vocabulary import ByteVocabulary, ExistingVocabulary, SubwordVocabul
 from ..hub.model_folder import local_folder, model_of_run, read_config
 from ..model.configuration_admin import AdminConfig
 from ..system.processes import print_once
-from .recipe import Recipe
+from .recipe import MOSES, Recipe
 
 Watch = Callable[[str], AbstractContextManager["Step"]]
 
@@ -63,7 +63,6 @@ def timed(name: str) -> Iterator[Step]:
     print_once(f"{name}: {step.pairs:,} pairs in {seconds:.1f} s, {step.pairs / seconds:,.0f} a second")
 
 
-MOSES = ("normalize_punctuation", "aggressive_hyphens", "split_final_dots")  # fields of the tokenizer's section
 # What one may change of a model to start from: nothing that its weights depend on.
 FREE = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "use_cache", "dtype")
 

@@ -48,6 +48,7 @@ ONE_WIDTH = {
     for width in ("d_model", "embed_dim")
 }
 """A width for each stack, as in Wang et al.'s code, table 6: this model has none."""
+MOSES = ("normalize_punctuation", "aggressive_hyphens", "split_final_dots")  # settings of Moses
 SCORES = ("loss", "perplexity", "bleu", "chrf")  # of an evaluation in training
 
 
@@ -168,9 +169,8 @@ class TokenizerSection(Section):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
-        own = {"merges", "threshold", "normalize_punctuation", "aggressive_hyphens", "split_final_dots"}
         for name in self.given():
-            if self.kind == "byte_bpe" and name in own:
+            if self.kind == "byte_bpe" and name in ("merges", "threshold", *MOSES):
                 raise FieldError(f"{name} belongs to kind: subword_nmt; set that, or leave {name} out")
         if self.kind == "subword_nmt" and self.path is not None:
             raise FieldError("kind: subword_nmt makes a new vocabulary, and path names one that exists; leave one out")
