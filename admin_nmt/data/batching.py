@@ -114,7 +114,7 @@ def generation_batches(source_lengths: npt.ArrayLike, max_tokens: int) -> list[I
 class TokenBatchSampler:
     """Batch sampler with a token budget, for `DataLoader(batch_sampler=...)` and accelerate.
 
-    The batches are planned once, so every epoch has the same number of steps; an epoch shuffles their order by
+    The batches are planned once, so every epoch has the same number of batches; an epoch shuffles their order by
     (seed, epoch) alone. Every process builds the same plan, and accelerate deals it out in whole batches. That needs
     an object without a `batch_size`: accelerate would drop or fill up batches of any other size.
 

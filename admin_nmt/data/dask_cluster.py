@@ -129,7 +129,7 @@ def _call(use: str, load: bytes, folder: str, item: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _loaded(use: str, load: bytes, folder: str) -> Callable[[Any], Any]:
-    """What `load` gives, anew for each `use`: the files it reads may be others by then."""
+    """Function that `load` gives, loaded anew for each `use`: the files it reads may be others by then."""
     import cloudpickle
 
     os.chdir(folder)

@@ -107,7 +107,7 @@ class ByteVocabulary(Vocabulary):
 
 @dataclass
 class SubwordVocabulary(Vocabulary):
-    """As the papers' scripts: Moses' tokens of all text, subword-nmt's codes, and fairseq's dictionary of the pieces.
+    """Moses' tokens of all text, subword-nmt's codes and fairseq's dictionary of the pieces, as in the papers' scripts.
 
     The codes are learnt of the training text before the cleaning if that counts subwords, else after it, as in their
     scripts; the dictionary is that of the cleaned text.

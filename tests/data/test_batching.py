@@ -110,7 +110,7 @@ def test_serpentine_order_equals_the_plain_sort(pairs: list[tuple[int, int]]) ->
 @pytest.mark.shared
 @pytest.mark.parametrize(("max_tokens", "limit"), [(2048, 0.03), (4096, 0.05)])
 def test_padding_of_multi30k(shared: Path, max_tokens: int, limit: float) -> None:
-    """With a token for each word and punctuation mark."""
+    """Counts a token for each word and punctuation mark."""
     sides = []
     for language in ("en", "de"):
         with gzip.open(shared / f"data/multi30k/train.{language}.gz", "rt", encoding="utf-8") as file:

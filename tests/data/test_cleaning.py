@@ -74,7 +74,7 @@ def reference(pairs, options, held_out):
     return kept, counts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(PAIRS, OPTIONS, PAIRS)
 def test_filters_equal_the_sequential_reference(pairs, options, held_out):
     cleaned, counts = clean(dataset(pairs), options, dataset(held_out))

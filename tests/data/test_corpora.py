@@ -56,7 +56,7 @@ def recipe(tmp_path):
 
 @pytest.fixture
 def no_tokenising(monkeypatch):
-    """After the call, any tokenising fails the test."""
+    """Lets any tokenising after the call fail the test."""
 
     def forbid():
         monkeypatch.setattr(
@@ -82,7 +82,7 @@ def test_every_nth_training_pair_is_held_out(tmp_path):
 
 
 def test_a_validation_set_that_is_taken_from_segmented_text_is_plain(tmp_path):
-    """As the training text is; also where a corpus has no pair for it."""
+    """Detokenised as the training text is; also where a corpus has no pair for it."""
     (tmp_path / "a.tsv").write_text("do n@@ o@@ t\tn@@ ein\n")
     (tmp_path / "b.tsv").write_text("don &apos;t re@@ start 4 @-@ 2 .\tx\nwe don &apos;t .\ty@@ z .\n")
     spec = {"train": [{"source": str(tmp_path / f"{name}.tsv"), "detokenize": True} for name in "ab"]}

@@ -95,7 +95,7 @@ def test_pipes_are_read_once(pipe, load, write):
 
 
 def test_what_cannot_come_from_a_pipe_is_refused(tmp_path, load, write):
-    """Before anything waits for the writer."""
+    """Refused before anything waits for the writer."""
     os.mkfifo(pipe := tmp_path / "pipe")
     several = ([write("x.en", "a\n"), pipe], [write("x.de", "b\n"), write("y.de", "b\n")])
     for sides in ((pipe, pipe), (pipe,), several):

@@ -38,7 +38,7 @@ def good(references):
 
 @pytest.fixture(scope="module")
 def shuffled(good):
-    """The same with the words of 50 lines in another order."""
+    """Translations of `good` with the words of 50 lines in another order."""
     rng, lines = random.Random(1), list(good)
     for index in rng.sample(range(LINES), 50):
         words = lines[index].split()

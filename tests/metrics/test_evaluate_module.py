@@ -23,7 +23,7 @@ def modules(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("references", [REFERENCES, [[line, line.upper()] for line in REFERENCES]])
 def test_scores_are_ours_alone_and_combined(modules, references):
-    """Of one reference, and of several as a list for each prediction."""
+    """Compared for one reference, and for several as a list for each prediction."""
     expected = corpus_scores(HYPOTHESES, references, "de") | meteor(HYPOTHESES, references, "de")
     expected |= untested_scores(HYPOTHESES, references, "de")
     texts = {"predictions": HYPOTHESES, "references": references, "language": "de"}

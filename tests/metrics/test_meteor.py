@@ -88,7 +88,7 @@ def test_synonyms_match_in_english_where_wordnet_is(monkeypatch):
     ],
 )
 def test_meteor_is_nltks_for_its_best_reference(hypothesis, references):
-    """Of words without a repetition, where all alignments are the same; without NLTK's data, so without synonyms."""
+    """Words without a repetition, where all alignments are the same; without NLTK's data, so without synonyms."""
     nltk_meteor = pytest.importorskip("nltk.translate.meteor_score")
 
     class NoWordNet:

@@ -31,12 +31,12 @@ def edits(lines):
 
 
 def exact_p(first, second):
-    """Over every way to give each sentence's translations to the two systems, from the numbers of their edits."""
+    """Counts every way to give each sentence's translations to the two systems, from the numbers of their edits."""
     runs = [edits(lines) for lines in [*first, *second]]
     columns, ours = list(zip(*runs, strict=True)), len(first)
 
     def distance(chosen):
-        """Of the error rates, from which runs of each sentence go to the first system."""
+        """Distance of the error rates, from which runs of each sentence go to the first system."""
         mine = sum(sum(column[run] for run in runs) for column, runs in zip(columns, chosen, strict=True))
         total = sum(map(sum, columns))
         return abs(Fraction(mine, ours) - Fraction(total - mine, len(runs) - ours))
@@ -49,7 +49,7 @@ def exact_p(first, second):
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=3, max_size=4), st.randoms(use_true_random=False))
 def test_p_of_any_runs_is_exact_and_their_order_makes_no_difference(counts, rng):
-    """Also where one system has more runs than the other."""
+    """One system has more runs than the other."""
     runs = [with_errors(*one) for one in counts]
     first, second = runs[:1], runs[1:]
     expected = Fraction(*exact_p(first, second))
@@ -115,7 +115,7 @@ def test_scores_and_deviations_are_means_over_the_runs(texts):
 
 
 def test_numbers_are_multevals(texts):
-    """What MultEval 0.5.1 printed for the same texts: BLEU and TER with 10,000 samples, p of single runs in BLEU.
+    """MultEval 0.5.1 printed these for the same texts: BLEU and TER with 10,000 samples, p of single runs in BLEU.
 
     Its p of several runs exchanges the k-th runs alone, which for single runs is the same; it counts no ties, of which
     TER has many.

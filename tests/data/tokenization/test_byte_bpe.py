@@ -110,7 +110,7 @@ def test_tags_join_a_vocabulary(tokenizer, tmp_path):
 
 
 def test_padding_elsewhere_changes_nothing_but_ids(tokenizer, tmp_path):
-    """Where the other vocabulary of a model ends, whose <pad> is this one's too; tags stay in front of it in both."""
+    """<pad> moves to where the other vocabulary of a model ends, whose <pad> it is, too; tags stay in front of it."""
     assert with_pad_at(tokenizer, 299) is tokenizer
     moved = with_pad_at(with_tags(tokenizer, ["<bt>"]), 280)
     save_tokenizers(tmp_path, moved)

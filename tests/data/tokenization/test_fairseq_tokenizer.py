@@ -66,7 +66,7 @@ def test_ids_are_those_of_subword_nmt_and_the_dictionary(pair, line):
     st.text("abc", max_size=12),
 )
 def test_any_merges_in_any_order(tmp_path_factory, merges, word):
-    """Also merges that no training makes, whose products come before their parts."""
+    """Covers merges that no training makes, whose products come before their parts."""
     path = tmp_path_factory.getbasetemp() / "codes"
     path.write_text("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges or [("a", "b")]))
     with path.open() as codes:
@@ -125,7 +125,7 @@ def test_moses_is_that_of_sacremoses(tmp_path, escape):
 
 
 def test_moses_knows_a_language_by_any_of_its_regions():
-    """Of a code that it does not know sacremoses takes English's abbreviations, and says nothing."""
+    """sacremoses takes English's abbreviations for a code that it does not know, and says nothing."""
     text = "Siehe vgl. Abb. 3 bzw. Tab. 4."
     plain, regional = Moses("de", "fr"), Moses("de-AT", "FR_ca")
     assert plain.tokenize(text) == regional.tokenize(text) != Moses("en", "en").tokenize(text)

@@ -1,4 +1,4 @@
-"""How pieces are spelt: what words, alignments and forbidden texts rest on."""
+"""Spelling of pieces, on which words, alignments and forbidden texts rest."""
 
 from toy import toy_tokenizer
 

@@ -76,7 +76,7 @@ def prepared(request, tmp_path_factory):
 
 
 def test_pieces_and_dictionary_are_those_of_the_scripts(prepared):
-    """After the filters; with fairseq's symbols in fairseq's order, and as many ids."""
+    """Compared after the filters; with fairseq's symbols in fairseq's order, and as many ids."""
     case, _, found = prepared
     tokenizer = found.source_tokenizer
     known = set(case["dictionary"][4:])
@@ -203,7 +203,7 @@ def test_a_second_preparation_reads_the_cache(tmp_path, monkeypatch):
 
 
 def test_normalised_training_text_alone(tmp_path):
-    """With `data.cleaning.normalize`, the tokenizer takes other text as it is."""
+    """The tokenizer takes other text as it is with `data.cleaning.normalize`."""
     path = write_recipe(tmp_path)
     (tmp_path / "train.en").write_text("He said “so” – twice.\n" * 9, encoding="utf-8")
     (tmp_path / "train.de").write_text("Er sagte „so“ – zweimal.\n" * 9, encoding="utf-8")
