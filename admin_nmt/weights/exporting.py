@@ -26,7 +26,7 @@ from ..model.loss import shift_right
 from ..model.modeling_admin import NEVER, AdminForConditionalGeneration
 from ..model.sublayers import NORM_NAMES
 from ..system.files import new_folder
-from .folding import FoldingError, check_foldable, folded, refuse_adapters
+from .folding import AS_IT_IS, FoldingError, check_foldable, folded, refuse_adapters
 from .modes import evaluation_mode
 from .omega import omega_by_sublayer
 
@@ -56,28 +56,25 @@ def stock_class(config: AdminConfig, omega: Mapping[str, Tensor]) -> type[PreTra
     """
     if config.positions != "marian" or config.score_padding:
         raise ExportError(
-            "positions: stock classes have Marian's sinusoids and never score <pad>, unlike models of fairseq; share "
-            "it as it is, to be loaded with trust_remote_code=True"
+            f"positions: stock classes have Marian's sinusoids and never score <pad>, unlike fairseq's; {AS_IT_IS}"
         )
     last = min(config.vocab_size, config.decoder_vocab_size) - 1
     if config.pad_token_id != last or config.decoder_start_token_id != config.pad_token_id:
         raise ExportError(
             f"pad_token_id: is {config.pad_token_id}; stock tools need <pad> to be the last id, here {last}, and to "
-            "start the decoder; of a model whose vocabulary was extended, share the folder itself, to be loaded with "
-            "trust_remote_code=True"
+            f"start the decoder, unlike a model whose vocabulary was extended; {AS_IT_IS}"
         )
     if config.vocab_size != config.decoder_vocab_size and Version(transformers.__version__) < Version(TWO_SIZES):
         raise ExportError(
             f"decoder_vocab_size: stock `generate` searches with beams in vocabularies of two sizes from transformers "
-            f"{TWO_SIZES} on, and this is {transformers.__version__}; upgrade it, or share the model as it is"
+            f"{TWO_SIZES} on, and this is {transformers.__version__}; upgrade it, or {AS_IT_IS}"
         )
     if config.variant not in PEGASUS:
         check_foldable(config, omega)
         return MarianMTModel
     if not config.share_encoder_decoder_embeddings:
         raise ExportError(
-            "share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two; share it as it "
-            "is, to be loaded with trust_remote_code=True"
+            f"share_encoder_decoder_embeddings: a stock Pegasus has one vocabulary, this model has two; {AS_IT_IS}"
         )
     return PegasusForConditionalGeneration
 

@@ -16,6 +16,7 @@ from ..model.sublayers import SUBLAYERS
 from .omega import omega_by_sublayer
 
 SMALLEST_OMEGA = 1e-3
+AS_IT_IS = "share the model as it is, to be loaded with trust_remote_code=True"
 NO_LAYER_NORM = "it has no LayerNorm, and every standard Transformer has one in each sublayer"
 NO_STANDARD_FORM = {
     **dict.fromkeys(("dlcl_pre_ln", "dlcl_post_ln", *TRANSPARENT), "no standard Transformer joins its layers so"),
@@ -40,7 +41,7 @@ def check_foldable(config: AdminConfig, omega: Mapping[str, Tensor]) -> None:
             first sublayer and for |ω| < 1e-3.
     """
     if reason := NO_STANDARD_FORM.get(config.variant):
-        raise FoldingError(f"variant {config.variant!r} cannot be folded: {reason}; share the model with its code")
+        raise FoldingError(f"variant {config.variant!r} cannot be folded: {reason}; {AS_IT_IS}")
     if config.normalizes_before:
         raise FoldingError(f"variant {config.variant!r} has no ω to fold: export it, as a standard pre-LN Transformer")
     first = [f"{stack} 0 {sublayers[0]}" for stack, sublayers in SUBLAYERS.items()]
