@@ -265,11 +265,16 @@ def check_tokenizers(folder: Path, config: PreTrainedConfig) -> tuple[PreTrained
     return source, target
 
 
-def check_folder(folder: Path) -> None:
-    """Check all that can be checked without loading the weights; errors are those of the functions above."""
+def check_folder(folder: Path) -> PreTrainedConfig:
+    """Check all that can be checked without loading the weights; errors are those of the functions above.
+
+    Returns:
+        The model's configuration.
+    """
     config = read_config(folder)
     check_tokenizers(folder, config)
     check_weights(folder, config)
+    return config
 
 
 def load_model(folder: Path, **kwargs: Any) -> PreTrainedModel:
@@ -314,7 +319,7 @@ def load_admin_model(folder: Path) -> AdminForConditionalGeneration:
     config = read_config(folder)
     if not isinstance(config, AdminConfig):
         raise ValueError(f"{folder}: is a {config.model_type} model; give the unfolded one that was trained here")
-    check_folder(folder)
+    check_tokenizers(folder, config)
     model = cast(AdminForConditionalGeneration, load_model(folder))
     return model.float() if model.dtype.itemsize < torch.float32.itemsize else model
 

@@ -17,7 +17,7 @@ from ..system.errors import refusing_code
 from ..weights.exporting import ExportError, FoldingError, stock_class
 from ..weights.omega import stored_omega
 from .cards import read_card
-from .model_folder import check_tokenizers, check_weights, read_config
+from .model_folder import check_folder
 
 FIELDS = (
     "model_type", "variant", "encoder_layers", "decoder_layers", "d_model", "encoder_ffn_dim", "decoder_ffn_dim",
@@ -39,9 +39,7 @@ def model_info(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: the folder is no complete model.
     """
-    config = read_config(folder)
-    check_weights(folder, config)
-    check_tokenizers(folder, config)
+    config = check_folder(folder)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
     omega = stored_omega(folder, config) if isinstance(config, AdminConfig) else {}
     return {
