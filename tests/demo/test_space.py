@@ -29,7 +29,12 @@ def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
     assert any(re.fullmatch(r"transformers==[\d.]+", line) for line in requirements)
     assert {"ctranslate2", "sentencex"} <= {re.split(r"\W", line)[0] for line in requirements}
     assert not any("gradio" in line or "pytest" in line for line in requirements)
-    # The package of the Space alone builds the page.
+
+
+@pytest.mark.slow  # a process that imports everything
+def test_the_package_of_a_space_alone_builds_the_page(make_run, hub, publish, tmp_path):
+    publish(make_run(), "--repo", REPO, "--space")
+    folder = Path(snapshot_download(REPO, repo_type="space", local_dir=tmp_path / "space"))
     app = (folder / "app.py").read_text().split("\npage = ")[0]
     script = f"import sys; sys.path.insert(0, {str(folder)!r})\n{app}\nimport admin_nmt; print(admin_nmt.__file__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
