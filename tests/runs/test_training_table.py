@@ -8,7 +8,7 @@ from toy import random_ids
 from transformers import PrinterCallback, ProgressCallback, TrainerControl, TrainerState
 
 from admin_nmt.runs import training_table
-from admin_nmt.runs.training_table import COLUMNS, ESTIMATED_AFTER, WARM_UP, TrainingTable, show_table
+from admin_nmt.runs.training_table import ESTIMATED_AFTER, WARM_UP, TrainingTable, show_table
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 
@@ -42,25 +42,13 @@ FULL = {"loss": 7.5, "nll": 7.25, "learning_rate": 4e-5, "grad_norm": 12345.6, "
 
 def test_every_row_keeps_its_columns(monkeypatch, capsys):
     run = Run(monkeypatch, last=1_000_000)
-    run.state.global_step = 12_345
+    run.state.global_step, run.state.epoch = 999_998, 123.456
     run.begin()
     run.log(**FULL)
-    run.update(1e-3, 19)
-    run.state.global_step = 999_998
-    run.state.epoch = 123.456
     run.log(loss=float("nan"), learning_rate=1.0)
-    run.update(1000.0)
-    run.log(**FULL)
     heads, *rows = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("     ")]
-    ends = [sum(list(COLUMNS.values())[: n + 1]) + 2 * n for n in range(len(COLUMNS))]
-    assert len(heads) == ends[-1] <= 79
-    for row in (heads, *rows):
-        assert len(row) == ends[-1]
-        for end in ends[:-1]:
-            assert row[end - 1] != " " and row[end : end + 2] == "  ", row
-    assert rows[0].split()[:2] == ["12,345", "0.00"] and rows[0].split()[2:7] == [
-        "7.500", "7.250", "4.00e-05", "1.23e+04", "98,765",
-    ]  # fmt: skip
+    assert {len(row) for row in (heads, *rows)} == {79}
+    assert rows[0].split()[2:7] == ["7.500", "7.250", "4.00e-05", "1.23e+04", "98,765"]
     assert rows[1].split()[2:4] == ["nan", "–"]
 
 
