@@ -1,15 +1,16 @@
-"""METEOR of a corpus: exact and stem modules with Snowball's stemmers, WordNet synonyms for English where installed.
+"""METEOR of a corpus: exact and stem modules, with Snowball's stemmers.
 
 The score, its parameters and the sum over the corpus are those of Banerjee & Lavie 2005 (Fmean = 10PR/(R+9P), penalty
 0.5 (chunks/matches)^3); the best alignment is searched for over all modules at once, as METEOR 1.5 does. The parameters
-that METEOR 1.5 tuned for each language, its paraphrases and its weights of function words are not here, so its numbers
-do not compare with these. Its alignments differ too, as it adds up the weights of matches in whole numbers: in its
-search a stem match, of weight 0.6, counts for nothing and is left out where it would begin a chunk. Here it is a match.
+that METEOR 1.5 tuned for each language, its synonyms, paraphrases and weights of function words are not here, so its
+numbers do not compare with these. Its alignments differ too, as it adds up the weights of matches in whole numbers: in
+its search a stem match, of weight 0.6, counts for nothing and is left out where it would begin a chunk. Here it is a
+match.
 Of several references each sentence is counted against its best one, as METEOR 1.5 does.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -23,8 +24,7 @@ BEAM = 40  # METEOR 1.5's
 Words = Sequence[str]
 Counts = tuple[int, int, int, int]  # matches, chunks, words of the hypothesis, words of the reference
 
-# Two words match if they share a key: their stem, or a set of synonyms that both are in.
-Keys = Callable[[str], frozenset[Hashable]]
+Stem = Callable[[str], str]  # two words match if theirs are equal
 
 # What the rest of an alignment depends on: the reference words taken, as bits, and where the last word went.
 State = tuple[int, int]
@@ -58,12 +58,12 @@ class Meteor(Metric):
 
     def __init__(self, language: str, tokenize: Callable[[str], str] = str) -> None:
         super().__init__()
-        self.modules, self._keys = _modules(language_code(language))
+        self.modules, self._stem = _modules(language_code(language))
         self._tokenize, self.name = tokenize, f"METEOR ({', '.join(self.modules)})"
 
     def counts(self, hypothesis: Words, references: Sequence[Words]) -> Counts:
         """Counts of a sentence, against the reference with which it scores best: the first one of equals."""
-        counts = ((*align(hypothesis, words, self._keys), len(hypothesis), len(words)) for words in references)
+        counts = ((*align(hypothesis, words, self._stem), len(hypothesis), len(words)) for words in references)
         return max(counts, key=self.score)
 
     @staticmethod
@@ -92,19 +92,18 @@ class Meteor(Metric):
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
-def align(hypothesis: Sequence[str], reference: Sequence[str], keys: Keys) -> tuple[int, int]:
+def align(hypothesis: Words, reference: Words, stem: Stem) -> tuple[int, int]:
     """The words matched and the chunks they form, in the alignment with most matches and, of these, fewest chunks.
 
     A chunk is a run of words that are adjacent, and in the same order, on both sides. A beam search over the words of
     the hypothesis: exact for sentences that repeat few words, else within a few chunks.
     """
-    positions = defaultdict(set)
+    positions = defaultdict[str, list[int]](list)
     for position, word in enumerate(reference):
-        for key in keys(word):
-            positions[key].add(position)
+        positions[stem(word)].append(position)
     states: dict[State, int] = {(0, NOWHERE): 0}
     for word in hypothesis:
-        candidates = sorted({position for key in keys(word) for position in positions.get(key, ())})
+        candidates = positions[stem(word)]
         following: dict[State, int] = {}
         for (taken, last), chunks in states.items():
             options = {(taken, NOWHERE): chunks}
@@ -123,28 +122,13 @@ def _rank(item: tuple[State, int]) -> tuple[int, int]:
     return -taken.bit_count(), chunks
 
 
-def _modules(language: str) -> tuple[tuple[str, ...], Keys]:
-    """The names of the modules for a language, and the keys by which its words match."""
+def _modules(language: str) -> tuple[tuple[str, ...], Stem]:
+    """The names of the modules for a language, and the stemmer by which its words match."""
     try:
         import snowballstemmer
     except ImportError as error:
         raise ImportError("METEOR needs Snowball's stemmers: pip install 'admin_nmt[metrics]'") from error
     name = language_name(language).lower().split(" ")[0]  # Bokmål and Nynorsk share the Norwegian stemmer
     if name not in snowballstemmer.algorithms():
-        return ("exact",), lambda word: frozenset((word,))
-    stem = snowballstemmer.stemmer(name).stemWord
-    synonyms = _wordnet() if language == "en" else None
-    if synonyms is None:
-        return ("exact", "stem"), cache(lambda word: frozenset((stem(word),)))
-    return ("exact", "stem", "synonym"), cache(lambda word: synonyms(word) | {stem(word)})
-
-
-def _wordnet() -> Keys | None:
-    """WordNet's synonym sets of a word, if NLTK and its data are installed (`python -m nltk.downloader wordnet`)."""
-    try:
-        from nltk.corpus import wordnet
-
-        wordnet.ensure_loaded()
-    except (ImportError, LookupError):
-        return None
-    return lambda word: frozenset(synset.name() for synset in wordnet.synsets(word))
+        return ("exact",), str
+    return ("exact", "stem"), cache(snowballstemmer.stemmer(name).stemWord)

@@ -1,4 +1,4 @@
-"""METEOR: numbers worked out by hand, an exhaustive alignment, stemmers by language, WordNet where its data is."""
+"""METEOR: numbers worked out by hand, an exhaustive alignment, stemmers by language."""
 
 from collections import Counter
 from itertools import permutations
@@ -8,10 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admin_nmt.metrics.meteor import Meteor, align
-
-
-def same_word(word):
-    return frozenset((word,))
 
 
 def corpus_meteor(hypotheses, references, language):
@@ -35,12 +31,12 @@ def exhaustive(hypothesis, reference):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=4), st.lists(st.sampled_from("abc"), max_size=4))
 def test_alignment_is_the_best_of_all(hypothesis, reference):
-    assert align(hypothesis, reference, same_word) == exhaustive(hypothesis, reference)
+    assert align(hypothesis, reference, str) == exhaustive(hypothesis, reference)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=25), st.lists(st.sampled_from("abcdefgh"), max_size=25))
 def test_alignment_finds_every_match(hypothesis, reference):
-    matches, chunks = align(hypothesis, reference, same_word)
+    matches, chunks = align(hypothesis, reference, str)
     assert matches == (Counter(hypothesis) & Counter(reference)).total()
     assert bool(matches) <= chunks <= matches
 
@@ -64,18 +60,6 @@ def test_score_by_hand():
 )
 def test_stems_match_in_languages_with_a_stemmer(language, word, other, modules, expected):
     assert corpus_meteor([[word]], [[other]], language) == (f"meteor_{modules}", pytest.approx(expected))
-
-
-def test_synonyms_match_in_english_where_wordnet_is(monkeypatch):
-    synsets = {"car": {"car.n.01"}, "automobile": {"car.n.01"}, "cars": {"car.n.01"}}
-    monkeypatch.setattr("admin_nmt.metrics.meteor._wordnet", lambda: lambda word: frozenset(synsets.get(word, ())))
-    name, value = corpus_meteor([["a", "car"]], [["an", "automobile"]], "en")
-    assert name == "meteor_exact_stem_synonym"
-    assert value == pytest.approx(25)  # one match of two, in one chunk
-    assert corpus_meteor([["dog"]], [["car"]], "en")[1] == 0
-    assert corpus_meteor([["car"]], [["automobile"]], "de") == ("meteor_exact_stem", 0)
-    monkeypatch.setattr("admin_nmt.metrics.meteor._wordnet", lambda: None)
-    assert corpus_meteor([["car"]], [["automobile"]], "en") == ("meteor_exact_stem", 0)
 
 
 @pytest.mark.parametrize(
