@@ -1,12 +1,9 @@
 """Tokenised pairs by their lengths: which of them make a batch, and which no model can read."""
 
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
-from datasets import Dataset, IterableDataset
-from torch.utils.data import IterableDataset as TorchIterableDataset
+from datasets import Dataset
 
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 
@@ -69,47 +66,21 @@ def survey(dataset: Dataset, max_tokens: int, *, seed: int) -> Survey:
 
 
 def longest_sentence(dataset: Dataset) -> int:
-    """Tokens of the longest source or target of a tokenised dataset, whose lengths are read in parts."""
+    """Tokens of the longest source or target of a tokenised dataset, 0 if it is empty; lengths are read in parts."""
     parts = (pair_lengths(dataset, start, start + WINDOW) for start in range(0, len(dataset), WINDOW))
-    return max(int(side.max()) for sides in parts for side in sides)
+    return max((int(side.max()) for sides in parts for side in sides), default=0)
 
 
-def refuse_streams(**datasets: Any) -> None:
-    """Refuse datasets without an order and a length.
-
-    Raises:
-        ValueError: naming the first.
-    """
-    for name, dataset in _each(datasets):
-        if isinstance(dataset, TorchIterableDataset | IterableDataset):
-            raise ValueError(
-                f"{name} is a stream: token batches are planned from the lengths of all pairs, and a run that "
-                "goes on looks its place up; load it without streaming=True, or write it to the disk with "
-                "Dataset.from_generator: it is read from there, not into memory"
-            )
-
-
-def refuse_long(positions: int | None, **datasets: Any) -> None:
-    """Refuse datasets with a sentence that a model cannot read: training would end where it comes to it.
+def refuse_long(name: str, longest: int, positions: int | None) -> None:
+    """Refuse a dataset with a sentence that a model cannot read: training would end where it comes to it.
 
     Args:
+        name: what the message calls the dataset.
+        longest: tokens of its longest sentence.
         positions: most tokens of a sentence; None for a model without a limit.
-        datasets: tokenised ones.
-
-    Raises:
-        ValueError: naming the first.
     """
-    for name, dataset in _each(datasets):
-        if positions is not None and (longest := longest_sentence(dataset)) > positions:
-            raise ValueError(
-                f"{name}: a sentence has {longest} tokens, more than the model's max_position_embeddings {positions}; "
-                f"leave such pairs out: tokenize(..., max_length={positions}), in a recipe data.max_length"
-            )
-
-
-def _each(datasets: dict[str, Any]) -> Iterator[tuple[str, Dataset]]:
-    """Yield each dataset that is given and not known to be empty, also those of a dict, with its argument's name."""
-    for name, given in datasets.items():
-        for dataset in given.values() if isinstance(given, dict) else [given]:
-            if dataset is not None and (not hasattr(dataset, "__len__") or len(dataset)):
-                yield name, dataset
+    if positions is not None and longest > positions:
+        raise ValueError(
+            f"{name}: a sentence has {longest} tokens, more than the model's max_position_embeddings {positions}; "
+            f"leave such pairs out: tokenize(..., max_length={positions}), in a recipe data.max_length"
+        )

@@ -4,13 +4,14 @@ Each limit stands beside its field and is checked once, at construction, by noth
 a wrong option is refused before torch is loaded.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Self
 
-POSITIVE: dict[str, float] = {"least": 1}
+from ..system.limits import check_limits
+
+POSITIVE = {"ge": 1}
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Sampling:
 
     seed: int = 1
     top_k: int | None = field(default=None, metadata=POSITIVE)
-    temperature: float = field(default=1.0, metadata={"above": 0})
+    temperature: float = field(default=1.0, metadata={"gt": 0})
 
     def __post_init__(self) -> None:
-        _check_limits(self)
+        check_limits(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class SearchOptions:
     num_beams: int | None = field(default=None, metadata=POSITIVE)
     length_penalty: float | None = None
     nbest: int = field(default=1, metadata=POSITIVE)
-    min_new_tokens: int | None = field(default=None, metadata={"least": 0})
+    min_new_tokens: int | None = field(default=None, metadata={"ge": 0})
     max_new_tokens: int | None = field(default=None, metadata=POSITIVE)
     forbidden: Sequence[str] = ()
     sampling: Sampling | None = None
@@ -65,7 +66,7 @@ class SearchOptions:
     generate: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_limits(self)
+        check_limits(self)
         if isinstance(self.forbidden, str):
             raise TypeError("forbidden: is a single string; give a list of strings")
         if not all(text.strip() for text in self.forbidden):
@@ -133,22 +134,3 @@ class Engine:
     def settings(self) -> dict[str, Any]:
         """The fields that are given, as JSON."""
         return {name: str(value) for name, value in asdict(self).items() if value is not None}
-
-
-def _check_limits(options: Any) -> None:
-    """Refuse a number that is not finite, or beyond the `least` or `above` of its field's metadata.
-
-    Raises:
-        ValueError: naming the field.
-    """
-    for one in fields(options):
-        value = getattr(options, one.name)
-        least, above = one.metadata.get("least", -math.inf), one.metadata.get("above", -math.inf)
-        if not isinstance(value, int | float):
-            continue
-        if not math.isfinite(value):
-            raise ValueError(f"{one.name} is {value}; give a finite number")
-        if value < least:
-            raise ValueError(f"{one.name} is {value}; give {least} or more")
-        if value <= above:
-            raise ValueError(f"{one.name} is {value}; give a number above {above}")

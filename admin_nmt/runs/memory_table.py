@@ -81,11 +81,11 @@ def memory_rows(recipe: Recipe, prepared: Prepared | None = None) -> Iterator[di
         memory = predict_memory(config, args, shape, recipe.model.attn_implementation)
         every = (args.activation_checkpointing_kwargs or {}).get("every_n_layers", 1)
         layers = "every layer" if every == 1 else f"every {every} layers"
-        peaks = {"peak": memory.peak, "peak, DDP": memory.distributed_peak}
+        peaks = {"peak": memory.peak, "peak, DDP": memory.peak_of(2)}
         yield (
             {"recipe": Path(recipe._called).stem, "precision": half or recipe.model.dtype or "float32"}
             | {"checkpointing": layers if checkpointed else "none", "batch": str(shape)}
             | {"V": vocabulary}
             | {name: f"{size / 1e9:.2f}" for name, size in (asdict(memory) | peaks).items()}
-            | {f"{card} GB": "yes" if fits(memory.distributed_peak, card) else "no" for card in CARDS}
+            | {f"{card} GB": "yes" if fits(memory.peak_of(2), card) else "no" for card in CARDS}
         )

@@ -15,7 +15,7 @@ from ..data.batching import Survey
 from ..data.tokenized_pairs import survey
 from ..system.processes import print_once
 from ..trainer.memory_prediction import fits, free_memory, predicted_peak
-from ..trainer.precision import precision
+from ..trainer.precision_and_attention import precision
 from .recipe import Recipe
 from .results import device_name, omega_facts
 
@@ -75,7 +75,7 @@ def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     automatic = args.activation_checkpointing == "auto"
     if automatic:
         args.activation_checkpointing = False
-    peak = predicted_peak(config, args, lambda tokens: epoch.shapes, config._attn_implementation)
+    peak = predicted_peak(config, args, epoch.shapes, config._attn_implementation)
     free = free_memory(args.device)
     text = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
     text += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic

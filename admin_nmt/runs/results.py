@@ -10,10 +10,9 @@ import torch
 
 from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 
-from ..data.tokenized_pairs import longest_sentence
 from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, RecipeFacts, Results, TrainingFacts
 from ..system.cpu_features import cpu_name
-from ..trainer.callbacks import PeakMemory, callback_of, mean_omega
+from ..trainer.callbacks import mean_omega
 from ..trainer.divergence import DivergedError
 from ..weights.omega import omega_origin
 from .preparation import Prepared
@@ -45,7 +44,7 @@ def run_facts(
         data=DataFacts(
             filters=prepared.counts,
             sizes={split: len(part) for split, part in prepared.data.items()},
-            longest=longest_sentence(prepared.data["train"]),
+            longest=trainer.longest,
         ),
         model=model_facts(model),
         omega=omega_facts(model),
@@ -91,11 +90,11 @@ def training_facts(trainer: AdminTrainer) -> TrainingFacts:
         evaluation_minutes=sum(row.get("eval_runtime", 0.0) for row in history) / 60,
         target_tokens=int(tokens),
         tokens_per_second=tokens / seconds if seconds else None,
-        peak_memory_gb=callback_of(trainer, PeakMemory).bytes() / 1e9,
+        peak_memory_gb=trainer.record.peak_bytes() / 1e9,
         processes=args.world_size,
         threads=torch.get_num_threads(),
         device=device_name(args.device),
-        precision=", then ".join(trainer.precisions),
+        precision=", then ".join(trainer.record.precisions),
         attention=trainer.model.config._attn_implementation,
         activation_checkpointing=bool(args.activation_checkpointing),
     )

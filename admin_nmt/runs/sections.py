@@ -32,8 +32,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ..system.limits import LIMITS, default_of
 from ..system.messages import sentence
-from ..trainer.arguments import LIMITS, default_of
 
 
 class Section(BaseModel):

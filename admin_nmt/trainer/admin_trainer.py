@@ -13,7 +13,6 @@ from datasets import Dataset
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import (
-    EarlyStoppingCallback,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -21,18 +20,17 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.modelcard import TrainingSummary
-from transformers.trainer_utils import PredictionOutput, SaveStrategy, TrainOutput, speed_metrics
+from transformers.trainer_utils import PredictionOutput, TrainOutput, speed_metrics
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import save_tokenizers
-from ..data.tokenized_pairs import batch_sampler, longest_sentence, profiling_pairs, refuse_long, refuse_streams
+from ..data.tokenized_pairs import batch_sampler, longest_sentence, profiling_pairs, refuse_long
 from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
 from ..weights.omega import write_omega
 from ..weights.profiling import MODES, needs_profiling, profile_omega
-from .adversarial import AdversarialLoss
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
@@ -41,32 +39,27 @@ from .arguments import (
     optimizer_settings,
 )
 from .callbacks import (
-    BestInFolder,
-    IntervalsAsSet,
+    AsSetNow,
     LogBeforeSaving,
     LogsForTrackers,
-    MicroBatch,
     ModelFiles,
-    PeakMemory,
-    PrecisionRecord,
-    SamplerEpoch,
-    StaleCheckpoints,
+    RunRecord,
     StopRequest,
     TokenMeter,
-    callback_of,
     mean_training_loss,
+    recorded_batches,
 )
 from .checkpoints import check_position, checkpoint_to_resume
 from .compilation import compiled_layers, without_compilation
 from .divergence import DivergenceGuard
 from .evaluation import first_rows, validation_scores
 from .hooks import TrainerHooks
+from .losses import AdversarialLoss, LabelSmoothedLoss
 from .memory_prediction import RunMemory
 from .optimizers.master_weights import MasterWeights, NoMasterWeights
-from .precision import autocast_on_cpu, cpu_attention
+from .precision_and_attention import autocast_on_cpu, cpu_attention
 from .process_memory import keep_freed_memory
 from .sharding import sharding_of
-from .stock_loss import LabelSmoothedLoss
 
 NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 
@@ -80,7 +73,7 @@ class AdminTrainer(TrainerHooks):
     What it does besides `Seq2SeqTrainer`, and where:
         the batches: `get_train_dataloader`, under a token budget;
         the tokens of an update, which its loss is divided by: `get_batch_samples` counts them, and `meter` logs them;
-        attention and precision: `choose_attention` and `compute_loss`, by the rules of [`precision`];
+        attention and precision: `choose_attention` and `compute_loss`, by the rules of [`precision_and_attention`];
         what the model needs before its optimizer is made, such as ω: `prepare_model`;
         `guard` stops before an update that is not finite, `sharding` is FSDP2 or none, `masters` are the float32
         weights of a training in bfloat16 or none, `adversary` is the adversarial loss or None, `stop_request` heeds
@@ -96,10 +89,10 @@ class AdminTrainer(TrainerHooks):
         kwargs: the other arguments of `Seq2SeqTrainer`.
 
     Raises:
-        TypeError: `args` are those of another trainer.
-        ValueError: one process has several GPUs; a dataset is a stream, or has no text for BLEU; a function for
-            metrics is given, which nothing would call; `label_smoothing_factor` is set beside the model's own;
-            `master_weights` is set under FSDP.
+        TypeError: `args` are those of another trainer; a dataset is a stream, or none of `datasets`.
+        ValueError: one process has several GPUs; a dataset has no text for BLEU; a function for metrics is given,
+            which nothing would call; `label_smoothing_factor` is set beside the model's own; `master_weights` is set
+            under FSDP.
             By `train`: a sentence is longer than the model can read; a checkpoint is damaged, or was saved at another
             point of the epoch than its number of updates is here.
         DivergedError: by `train`, before an update that is not finite.
@@ -122,7 +115,6 @@ class AdminTrainer(TrainerHooks):
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         **kwargs: Any,
     ) -> None:
-        refuse_streams(**{name: kwargs.get(name) for name in ("train_dataset", "eval_dataset")})
         args = checked_arguments(args, processing_class=processing_class, **kwargs)
         super().__init__(model, args, processing_class=processing_class, **kwargs)
         loss, collator = self.loss_and_collator()  # of self.model, which `model_init` may have made
@@ -144,12 +136,8 @@ class AdminTrainer(TrainerHooks):
         self.masters = NoMasterWeights()
         self.guard = DivergenceGuard(processing_class, self.target_tokenizer)
         self.stop_request = StopRequest()
-        self.sampler_epoch = SamplerEpoch()
         self.callback_handler.callbacks.insert(0, LogsForTrackers())  # the others are to see what it adds
-        for callback in (
-            self.sampler_epoch, ModelFiles(self), self.guard, self.stop_request, LogBeforeSaving(), BestInFolder(),
-            IntervalsAsSet(), StaleCheckpoints(), PrecisionRecord(), PeakMemory(),
-        ):  # fmt: skip
+        for callback in (ModelFiles(self), self.stop_request, LogBeforeSaving(), AsSetNow(), RunRecord()):
             self.add_callback(callback)
         self.start_anew()
         self.choose_attention()
@@ -159,7 +147,7 @@ class AdminTrainer(TrainerHooks):
         self.meter = TokenMeter()
         self.resumed_from: Path | None = None
         self.while_training = ExitStack()  # what ends with the training
-        self.counted_parameters: int | None = None
+        self.sampler = None
         self.guard.start_anew()
         self.stop_request.start_anew()
         for callback in self.early_stopping():
@@ -195,12 +183,12 @@ class AdminTrainer(TrainerHooks):
     def choose_attention(self) -> None:
         """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""
         if self.args.device.type == "cpu" and getattr(self.model, "attention_is_default", False):
-            self.model.config._attn_implementation = self.suitable_attention
+            self.model.config._attn_implementation = cpu_attention(self.longest)
 
     @cached_property
-    def suitable_attention(self) -> str:
-        """The attention that [`cpu_attention`] takes for the training pairs."""
-        return cpu_attention(longest_sentence(self.train_dataset) if self.train_dataset else 0)
+    def longest(self) -> int:
+        """Tokens of the longest training sentence, 0 without a training set."""
+        return 0 if self.train_dataset is None else longest_sentence(self.train_dataset)
 
     @property
     def positions(self) -> int | None:
@@ -208,24 +196,15 @@ class AdminTrainer(TrainerHooks):
         return getattr(self.model.config, "max_position_embeddings", None)
 
     @property
-    def precisions(self) -> list[str]:
-        """Precisions of the products of this run so far: one, but after a resume on another machine."""
-        return callback_of(self, PrecisionRecord).legs
-
-    def early_stopping(self) -> list[EarlyStoppingCallback]:
-        """The callbacks that end a run whose evaluations no longer improve."""
-        return [one for one in self.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
-
-    def has_ended(self) -> bool:
-        """True also where evaluations had stopped the run: it would train until they do so again."""
-        stopped = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self.early_stopping())
-        return self.state.global_step >= self.state.max_steps or any(stopped)
+    def record(self) -> RunRecord:
+        """Record of how the run has computed so far; a resumed training takes over that of its checkpoint."""
+        return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, RunRecord))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Measures ω of a new model, or takes over from the checkpoint whether it was measured; then trains.
+        """Trains, from the beginning or from a checkpoint; `train_loss` is that of the whole run.
 
-        ω comes before the Trainer wraps the model for several processes: in `prepare_model`, which `create_optimizer`
-        calls. `train_loss` is that of the whole run.
+        On the way the Trainer calls `create_optimizer`, just before it wraps the model for several processes. That
+        calls `prepare_model`, where ω of a new model is measured (`settle_omega`).
 
         Args:
             resume_from_checkpoint: a checkpoint, which is refused if it is damaged, or True for the newest whole one
@@ -251,12 +230,9 @@ class AdminTrainer(TrainerHooks):
         """
         args, memory = self.args, RunMemory(self.model, self.args, self.train_dataset)
         if args.auto_micro_batch:
-            kept = None if self.resumed_from is None else MicroBatch.of(self.resumed_from)
-            chosen = args.max_tokens, args.gradient_accumulation_steps
-            chosen = kept or (memory.micro_batch() if self.resumed_from is None else chosen)
-            args.max_tokens, args.gradient_accumulation_steps = chosen
-            self.callback_handler.pop_callback(MicroBatch)
-            self.add_callback(MicroBatch(*chosen))
+            chosen = memory.micro_batch() if self.resumed_from is None else recorded_batches(self.resumed_from)
+            if chosen is not None:
+                args.max_tokens, args.gradient_accumulation_steps = self.record.batches = chosen
         if args.activation_checkpointing == "auto":
             args.activation_checkpointing = memory.needs_checkpointing()
 
@@ -270,7 +246,7 @@ class AdminTrainer(TrainerHooks):
         is_new = self.optimizer is None
         optimizer = super().create_optimizer(*args, **kwargs)
         if is_new:
-            self.sharding.follow(optimizer)
+            self.sharding.take_whole_states(optimizer)
         self.while_training.enter_context(self.masters.training(optimizer))
         return optimizer
 
@@ -280,7 +256,10 @@ class AdminTrainer(TrainerHooks):
         Before that, sentences that are too long for the model are refused.
         """
         self.choose_attention()  # of what `model_init` has made
-        refuse_long(self.positions, train_dataset=self.train_dataset, eval_dataset=self.eval_dataset)
+        refuse_long("train_dataset", self.longest, self.positions)
+        evaluated = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        for dataset in evaluated.values():
+            refuse_long("eval_dataset", 0 if dataset is None else longest_sentence(dataset), self.positions)
         for callback, patience in zip(self.early_stopping(), self.patience, strict=False):
             callback.early_stopping_patience = patience  # the checkpoint's may have been raised since
         if self.state.is_hyper_param_search:
@@ -288,6 +267,9 @@ class AdminTrainer(TrainerHooks):
         self.settle_omega()
         if self.args.activation_checkpointing and not HAS_ACTIVATION_CHECKPOINTING:
             enable_checkpointing(self.model, self.args.activation_checkpointing_kwargs or {})
+        # DDP keeps to the copies that it has seen, also where the trainer trains once more.
+        if self.args.master_weights and getattr(self.masters, "model", None) is not self.model:
+            self.masters = MasterWeights(self.model)
         if self.args.compile_layers:
             self.while_training.enter_context(compiled_layers(self.model))
         self.sharding.shard(self.model)
@@ -303,9 +285,6 @@ class AdminTrainer(TrainerHooks):
             saved = PreTrainedConfig.get_config_dict(self.resumed_from)[0] or config.to_dict()  # an adapter has none
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
             config.omega_rule = saved.get("omega_rule", config.omega_rule)
-        # DDP keeps to the copies that it has seen, also where the trainer trains once more.
-        if self.args.master_weights and getattr(self.masters, "model", None) is not self.model:
-            self.masters = MasterWeights(self.model)
 
     @contextmanager
     def whole_model(self) -> Iterator[None]:
@@ -323,16 +302,14 @@ class AdminTrainer(TrainerHooks):
         return super().hyperparameter_search(*args, **kwargs)
 
     def floating_point_ops(self, inputs: dict[str, Tensor | Any]) -> int:
-        """As the Trainer's, which counts the parameters of each batch anew, milliseconds on a deep model."""
-        if self.counted_parameters is None:
-            self.counted_parameters = self.model.num_parameters(exclude_embeddings=True)
-        return 6 * inputs["input_ids"].numel() * self.counted_parameters
+        """Counts none: the Trainer would go through all parameters at every batch for a number that nobody reads."""
+        return 0
 
     def get_train_dataloader(self) -> DataLoader:
         """Batches under the token budget, planned once for the run; accelerate deals them out to the processes."""
         args, pairs = self.args, self.training_pairs()
         sampler = batch_sampler(self.train_dataset, args.max_tokens, seed=args.batch_seed)
-        self.sampler_epoch.sampler = sampler
+        self.sampler = sampler
         loader = DataLoader(
             pairs,
             batch_sampler=sampler,
@@ -359,10 +336,9 @@ class AdminTrainer(TrainerHooks):
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Mean number of pairs in an update, for the Trainer's statistics."""
-        sampler = self.sampler_epoch.sampler
-        if sampler is None:
+        if self.sampler is None:
             return super().get_total_train_batch_size(args)
-        return round(len(self.train_dataset) / len(sampler) * args.gradient_accumulation_steps * args.world_size)
+        return round(len(self.train_dataset) / len(self.sampler) * args.gradient_accumulation_steps * args.world_size)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Weight decay spares ω, α of ReZero and the weights of DLCL, as it does biases and LayerNorms."""
@@ -432,11 +408,6 @@ class AdminTrainer(TrainerHooks):
             self.meter.add_nll(outputs["nll"])
         return (loss, outputs) if return_outputs else loss
 
-    def saves_on_request(self) -> bool:
-        if self.args.save_strategy == SaveStrategy.BEST and self.state.best_global_step == self.state.global_step:
-            return False  # the evaluation came after the request
-        return self.stop_request.irregular
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the plain NLL per token, the target tokens and their number a second to the entries about training.
 
@@ -469,7 +440,6 @@ class AdminTrainer(TrainerHooks):
         if isinstance(dataset, dict):
             parts = (self.evaluate(d, None, f"{metric_key_prefix}_{name}", **options) for name, d in dataset.items())
             return {name: value for part in parts for name, value in part.items()}
-        refuse_long(self.positions, eval_dataset=dataset)
         start = time.time()
         uncompiled = without_compilation() if self.args.compile_layers else nullcontext()
         with self.meter.paused(), self.accelerator.autocast(), self.whole_model(), uncompiled:

@@ -1,10 +1,7 @@
 """Arguments of a training run: `Seq2SeqTrainingArguments` with the authors' recipe as defaults."""
 
-import math
-import operator
 import os
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import torch
@@ -15,6 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
+from ..system.limits import check_limits, default_of
 from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import MOST_ACCUMULATED
 
@@ -144,8 +142,8 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     activation_checkpointing: bool | Literal["auto"] | None = field(
         default=None,
         metadata={
-            "help": "Compute activations again in the backward pass, to save memory; auto: where the GPU would be "
-            "too small without, and on a CPU."
+            "help": "Compute activations again in the backward pass, to save memory; auto: where the memory would be "
+            "too small without."
         },
     )
     auto_micro_batch: bool = field(
@@ -196,8 +194,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.deepspeed or str_to_bool(os.environ.get("ACCELERATE_USE_DEEPSPEED", "no")):
             raise ValueError(f"deepspeed: is not supported; {NO_DEEPSPEED}")
-        for known in fields(self):
-            check_limits(known, getattr(self, known.name))
+        check_limits(self)
         if self.master_weights:
             self.prepare_master_weights()
         is_open = self.greater_is_better is None  # type: ignore[has-type]
@@ -216,8 +213,6 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError("compile_layers and torch_compile are both set; leave out torch_compile")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {self.optimizer!r}; choose one of {', '.join(OPTIMIZERS)}")
-        if not math.isfinite(self.generation_length_penalty):
-            raise ValueError(f"generation_length_penalty is {self.generation_length_penalty}; give a finite number")
         if not HAS_ACTIVATION_CHECKPOINTING and "offload" in (self.activation_checkpointing_kwargs or {}):
             raise ValueError(
                 "activation_checkpointing_kwargs has offload, which needs a newer transformers; leave it out, "
@@ -264,22 +259,6 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
         return torch.device("cpu") if device.type == "cpu" else device
 
 
-LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "ge": ("from {} on", operator.ge),
-    "gt": ("above {}", operator.gt),
-    "le": ("up to {}", operator.le),
-    "lt": ("below {}", operator.lt),
-}
-"""Limits that the metadata of a field may have, in words; None is within any."""
-
-
-def check_limits(known: Field, value: Any) -> None:
-    """Check the value of a dataclass's field; raises ValueError, naming it, where it is beyond a limit."""
-    for name, (words, holds) in LIMITS.items():
-        if name in known.metadata and value is not None and not holds(value, known.metadata[name]):
-            raise ValueError(f"{known.name} is {value}; give a number {words.format(known.metadata[name])}")
-
-
 def enable_checkpointing(model: PreTrainedModel, settings: dict[str, Any]) -> None:
     """`activation_checkpointing_enable` of any release, with its arguments `every_n_layers` and those of torch."""
     settings = dict(settings)
@@ -320,7 +299,8 @@ def checked_arguments(args: AdminTrainingArguments | None, **others: Any) -> Adm
             if not isinstance(dataset, Dataset | None):
                 raise TypeError(
                     f"{name}: is a {type(dataset).__name__}; give a datasets.Dataset, as `tokenize` of "
-                    "admin_nmt.data.tokenizing makes it of pairs"
+                    "admin_nmt.data.tokenizing makes it of pairs, and no stream: token batches are planned from the "
+                    "lengths of all pairs"
                 )
     if trained is not None and not len(trained):
         raise ValueError("train_dataset: holds no pair")
@@ -334,11 +314,6 @@ def checked_arguments(args: AdminTrainingArguments | None, **others: Any) -> Adm
                     "keep_text=True, or set eval_bleu to False"
                 )
     return args
-
-
-def default_of(known: Field) -> Any:
-    """The default value of a field of a dataclass."""
-    return known.default if known.default_factory is MISSING else known.default_factory()
 
 
 def optimizer_settings(args: AdminTrainingArguments) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:

@@ -10,45 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from accelerate import PartialState
 from torch import Tensor
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
-from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from ..data.tokenization.tokenizer_folder import save_tokenizers
 from ..weights.omega import omega_by_sublayer
 from .arguments import AdminTrainingArguments
 from .checkpoints import set_aside_later, write_manifest
-from .precision import precision
+from .precision_and_attention import precision
 from .process_memory import peak_memory
 from .sharding import gather_shards
 
 logger = logging.get_logger(__name__)
-Kind = TypeVar("Kind", bound=TrainerCallback)
-
-
-class SamplerEpoch(TrainerCallback):
-    """Tells the batch sampler which epoch begins.
-
-    The Trainer's own call does not reach a sampler that accelerate has wrapped twice, as it does when a run of
-    several processes resumes in the middle of an epoch: the rest of the epoch would come in the wrong order.
-    """
-
-    def __init__(self) -> None:
-        self.sampler: TokenBatchSampler | WindowedBatchSampler | None = None
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if self.sampler is not None:
-            self.sampler.set_epoch(int(state.epoch))
 
 
 class LogBeforeSaving(TrainerCallback):
@@ -104,11 +85,10 @@ def mean_omega(model: Any) -> dict[str, list[float]]:
     Every process of a sharded model calls it.
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of one with adapters
-    if not getattr(model.config, "has_omega", False):
-        return {}
     means: dict[str, list[float]] = {}
-    for sublayer, omega in omega_by_sublayer(model).items():
-        means.setdefault(sublayer.split()[0], []).append(float(gather_shards(omega).mean()))
+    if getattr(model.config, "has_omega", False):
+        for sublayer, omega in omega_by_sublayer(model).items():
+            means.setdefault(sublayer.split()[0], []).append(float(gather_shards(omega).mean()))
     return means
 
 
@@ -190,75 +170,52 @@ class StopRequest(TrainerCallback):
             )
 
 
-class MicroBatch(TrainerCallback, ExportableState):
-    """Writes to each checkpoint into how many batches updates are cut, so that a run goes on with the same updates."""
+class AsSetNow(TrainerCallback):
+    """Takes the intervals and the folder of a run that goes on from its arguments, as they are now.
 
-    def __init__(self, max_tokens: int, accumulation: int) -> None:
-        self.max_tokens, self.accumulation = max_tokens, accumulation
-
-    def state(self) -> dict[str, Any]:
-        return {"args": {"max_tokens": self.max_tokens, "accumulation": self.accumulation}, "attributes": {}}
-
-    @staticmethod
-    def of(checkpoint: Path) -> tuple[int, int] | None:
-        """`max_tokens` and accumulation of the run that wrote a checkpoint; None if they were those of its recipe."""
-        saved = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8")).get("stateful_callbacks", {})
-        chosen = saved.get("MicroBatch")
-        return None if chosen is None else (chosen["args"]["max_tokens"], chosen["args"]["accumulation"])
-
-
-class BestInFolder(TrainerCallback):
-    """Looks for the best checkpoint of a run that goes on where the run is now: its folder may have been moved.
-
-    The Trainer would forget a checkpoint that is not where it was.
-    """
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        best = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
-        lost = state.best_model_checkpoint is None and state.best_global_step and args.load_best_model_at_end
-        if best.is_dir() or lost:
-            state.best_model_checkpoint = str(best)
-
-
-class StaleCheckpoints(TrainerCallback):
-    """Sets aside the checkpoints that an earlier training has left and this one will not have written."""
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        if args.should_save:
-            set_aside_later(str(args.output_dir), state.global_step)
-        PartialState().wait_for_everyone()
-
-
-class IntervalsAsSet(TrainerCallback):
-    """Logs, evaluates and saves as often as the arguments say, also where a run goes on.
-
-    The Trainer would do so as often as when the run began.
+    The Trainer would log, evaluate and save as often as when the run began, and forget a best checkpoint that is not
+    where it was, as in a folder that was moved. Checkpoints that an earlier training has left there, and this one will
+    not have written, are set aside.
     """
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         state.compute_steps(args, state.max_steps)
+        best = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.best_global_step}"
+        lost = state.best_model_checkpoint is None and state.best_global_step and args.load_best_model_at_end
+        if best.is_dir() or lost:
+            state.best_model_checkpoint = str(best)
+        if args.should_save:
+            set_aside_later(str(args.output_dir), state.global_step)
+        PartialState().wait_for_everyone()
 
 
-class PrecisionRecord(TrainerCallback, ExportableState):
-    """Keeps in the checkpoints in which precisions a run has computed, and says where one goes on in another.
+class RunRecord(TrainerCallback, ExportableState):
+    """Keeps in the checkpoints how a run has computed so far.
 
-    Left to choose, a run that was begun on a CPU with fast products of bfloat16 goes on in float32 on one without.
+    Left to choose, a run that was begun on a CPU with fast products of bfloat16 goes on in float32 on one without,
+    which is said then.
 
     Args:
-        legs: the precisions so far, each once a change.
+        precisions: so far, each once a change.
+        peak: bytes, the most memory that the processes took which have ended.
+        batches: `max_tokens` and accumulation where the memory chose them, so that a run goes on with the same
+            updates; None where they are the recipe's.
     """
 
-    def __init__(self, legs: Sequence[str] = ()) -> None:
-        self.legs = list(legs)
+    device = torch.device("cpu")
 
-    def state(self) -> dict:
-        return {"args": {"legs": self.legs}, "attributes": {}}
+    def __init__(self, precisions: Sequence[str] = (), peak: int = 0, batches: Sequence[int] | None = None) -> None:
+        self.precisions, self.peak, self.batches = list(precisions), peak, batches
+
+    def state(self) -> dict[str, Any]:
+        record = {"precisions": self.precisions, "peak": self.peak_bytes(), "batches": self.batches}
+        return {"args": record, "attributes": {}}
+
+    def peak_bytes(self) -> int:
+        """The most memory so far: of the GPU's tensors, or of the process on a CPU."""
+        return max(self.peak, peak_memory(self.device))
 
     def on_train_begin(
         self,
@@ -268,48 +225,24 @@ class PrecisionRecord(TrainerCallback, ExportableState):
         model: Any = None,
         **kwargs: Any,
     ) -> None:
-        now, attention = precision(args, model.config), model.config._attn_implementation
-        if not state.global_step:
-            self.legs = []
-        logger.info(f"precision of products: {now}; attention: {attention}")
-        if self.legs and self.legs[-1] != now:
-            logger.warning(
-                f"this run computed in {self.legs[-1]} up to update {state.global_step}; it goes on in {now}"
-            )
-        if self.legs[-1:] != [now]:
-            self.legs.append(now)
-
-
-class PeakMemory(TrainerCallback, ExportableState):
-    """Keeps in the checkpoints the most memory that a run has taken so far.
-
-    Args:
-        earlier: bytes, of the processes that took the run so far.
-    """
-
-    device = torch.device("cpu")
-
-    def __init__(self, earlier: int = 0) -> None:
-        self.earlier = earlier
-
-    def bytes(self) -> int:
-        """The peak so far: of the GPU's tensors, or of the process on a CPU."""
-        return max(self.earlier, peak_memory(self.device))
-
-    def state(self) -> dict:
-        return {"args": {"earlier": self.bytes()}, "attributes": {}}
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
         self.device = args.device
         if not state.global_step:
-            self.earlier = 0
+            self.precisions, self.peak = [], 0
+        now, attention = precision(args, model.config), model.config._attn_implementation
+        logger.info(f"precision of products: {now}; attention: {attention}")
+        if self.precisions and self.precisions[-1] != now:
+            logger.warning(
+                f"this run computed in {self.precisions[-1]} up to update {state.global_step}; it goes on in {now}"
+            )
+        if self.precisions[-1:] != [now]:
+            self.precisions.append(now)
 
 
-def callback_of(trainer: Trainer, kind: type[Kind]) -> Kind:
-    """The callback of this class that the trainer has; a resumed training replaces those that checkpoints keep."""
-    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+def recorded_batches(checkpoint: Path) -> tuple[int, int] | None:
+    """`max_tokens` and accumulation that a checkpoint's [`RunRecord`] holds, None where they are the recipe's."""
+    state = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+    batches = state["stateful_callbacks"].get("RunRecord", {}).get("args", {}).get("batches")
+    return None if batches is None else (batches[0], batches[1])
 
 
 def mean_training_loss(history: Iterable[Mapping[str, float]]) -> float | None:

@@ -11,7 +11,6 @@ import logging
 import math
 import re
 import shutil
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -85,7 +84,7 @@ def _checksum(path: Path, size: int, modified: int) -> str:
 def damage(checkpoint: Path) -> str | None:
     """Says why training cannot continue from a checkpoint, naming the file; None if it can.
 
-    One without a manifest, which comes last, is taken if the files are there and none was cut off.
+    One without a manifest, which comes last, is taken if the files are there.
     """
     if not _is_json(checkpoint / TRAINER_STATE_NAME):
         return f"{TRAINER_STATE_NAME} is missing or cut off"
@@ -102,7 +101,8 @@ def _damaged_files(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
         return "is missing"
     try:
         if not (checkpoint / MANIFEST).exists():
-            return _cut_off(checkpoint, wanted)
+            there = any(WEIGHTS.fullmatch(path.name) for path in checkpoint.iterdir())
+            return None if there else "model.safetensors is missing"
         files = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
         faults = (_difference(checkpoint, name, **facts) for name, facts in files.items() if wanted.fullmatch(name))
         return next((fault for fault in faults if fault), None)
@@ -120,23 +120,6 @@ def _difference(checkpoint: Path, name: str, size: int, blake2b: str) -> str | N
     if path.stat().st_size != size:
         return f"{name} has {path.stat().st_size:,} bytes, and {size:,} were written"
     return None if checksum(path) == blake2b else f"{name} was changed after it was written"
-
-
-def _cut_off(checkpoint: Path, wanted: re.Pattern[str]) -> str | None:
-    """A file without its end, or missing weights: all that can be seen without a manifest, and without reading all."""
-    names = [path.name for path in sorted(checkpoint.iterdir()) if path.is_file() and wanted.fullmatch(path.name)]
-    if not any(WEIGHTS.fullmatch(name) for name in names):
-        return "model.safetensors is missing"
-    for name in names:
-        if name.endswith((".pt", ".pth")) and not zipfile.is_zipfile(checkpoint / name):
-            return f"{name} is cut off"
-        if name.endswith(".safetensors"):
-            try:
-                with safe_open(checkpoint / name, framework="pt"):
-                    pass
-            except SafetensorError:
-                return f"{name} is cut off"
-    return None
 
 
 def _missing_state(checkpoint: Path) -> str | None:
@@ -179,7 +162,7 @@ def newest_whole_checkpoint(output_dir: str | Path) -> Path | None:
     """
     whole, told = whole_checkpoints(reversed(_checkpoint_folders(output_dir)))
     if whole and not (whole[0] / MANIFEST).exists():
-        told.append(f"{whole[0]} has no {MANIFEST}: only whether its files are complete was checked")
+        told.append(f"{whole[0]} has no {MANIFEST}: only whether its files are there was checked")
     warn_once(told)
     return whole[0] if whole else None
 
@@ -194,22 +177,6 @@ def last_whole_weights(output_dir: str | Path, count: int) -> list[Path]:
     whole, told = whole_checkpoints(reversed(candidates), damaged_weights, count)
     warn_once(told)
     return whole[::-1]
-
-
-def best_whole_checkpoint(best: Path, scores: dict[int, float], greater_is_better: bool) -> Path | None:
-    """The best checkpoint of a run, or the next best where its weights are damaged; called by every process.
-
-    Args:
-        best: the one that training found.
-        scores: of the run's evaluations, by update.
-    """
-    ranked = sorted(scores, key=lambda step: scores[step], reverse=greater_is_better)
-    complete = complete_checkpoints(best.parent)
-    others = [best.with_name(f"{PREFIX_CHECKPOINT_DIR}-{step}") for step in ranked]
-    others = [path for path in others if path != best and path in complete]
-    whole, told = whole_checkpoints([best, *others], damaged_weights)
-    warn_once(told if whole else [*told, f"{best.parent}: no other checkpoint has a score; the last weights are kept"])
-    return whole[0] if whole else None
 
 
 def checkpoint_to_resume(given: str | bool | None, output_dir: str) -> Path | None:

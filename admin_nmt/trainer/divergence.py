@@ -3,23 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from transformers import (
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PreTrainedTokenizerBase, TrainerState, TrainingArguments
 
 from ..model.loss import IGNORED
 from ..system.processes import gather_objects
 from .checkpoints import complete_checkpoints
-from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import norm_in_float32
 from .sharding import gather_shards
 
@@ -44,18 +35,7 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor | None:
     return gather_shards((norm_in_float32 if is_rounded else torch.nn.utils.get_total_norm)(gradients))
 
 
-def skips_by_itself(optimizer: Any, args: TrainingArguments) -> bool:
-    """True if an optimizer can be told on the GPU not to make an update, as fused ones can.
-
-    Args:
-        optimizer: in accelerate's wrapper.
-    """
-    if args.device.type != "cuda" or args.fp16 or isinstance(optimizer.param_groups[0]["params"][0], DTensor):
-        return False
-    return isinstance(optimizer.optimizer, FusedRAdam) or bool(optimizer.defaults.get("fused"))
-
-
-class DivergenceGuard(TrainerCallback):
+class DivergenceGuard:
     """Judges the gradient norm of every update.
 
     The norm is that of the gradient summed over all processes, so all of them stop at the same update, and a loss
@@ -73,7 +53,6 @@ class DivergenceGuard(TrainerCallback):
     def start_anew(self) -> None:
         """Forgets the last training."""
         self.overflows = 0
-        self.pending_norm: Tensor | None = None
         self.begin_update([])
 
     def begin_update(self, batches: Sequence[Mapping[str, Tensor]]) -> None:
@@ -85,11 +64,8 @@ class DivergenceGuard(TrainerCallback):
         """Adds the loss of a batch of this update, for the error message."""
         self.loss = self.loss + loss.detach()
 
-    def check(self, norm: Tensor, optimizer: Any, args: TrainingArguments, state: TrainerState) -> None:
+    def check(self, norm: float, learning_rate: float, args: TrainingArguments, state: TrainerState) -> None:
         """Stops the run if the gradient that the optimizer is about to use is not finite.
-
-        A GPU is asked when it has the update as well, which it then leaves out by itself: to wait for the norm before
-        would leave it without work.
 
         Args:
             norm: of the gradient of all processes, before any clipping.
@@ -97,38 +73,15 @@ class DivergenceGuard(TrainerCallback):
         Raises:
             DivergedError: the update must not be made.
         """
-        if skips_by_itself(optimizer, args):
-            self.pending_norm = norm
-            optimizer.optimizer.found_inf = norm.isfinite().logical_not().float()  # as torch's gradient scaler does
-        else:
-            self.judge(norm, optimizer, args, state)
-
-    def on_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        optimizer: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Judges the update that was just handed to the optimizer, if nobody has."""
-        norm, self.pending_norm = self.pending_norm, None
-        if norm is not None:
-            self.judge(norm, optimizer, args, state)
-
-    def judge(self, norm: Tensor, optimizer: Any, args: TrainingArguments, state: TrainerState) -> None:
-        """Raises `DivergedError` if the norm of an update's gradient says so."""
-        if self.is_diverged(float(norm), MAX_OVERFLOWS if args.fp16 else 1):
-            losses = gather_objects(float(self.loss))
-            update, rate = state.global_step + 1, float(optimizer.param_groups[0]["lr"])
-            # Each process writes its own pairs, while the message is the same on all of them.
-            several = args.world_size > 1
-            rank, ranks = (f"-process{args.process_index}", "-process*") if several else ("", "")
-            file, files = (
-                Path(str(args.output_dir), f"diverged-update-{update}{which}.tsv") for which in (rank, ranks)
-            )
-            pairs = files if write_pairs(self.batches, file, *self.tokenizers) else None
-            raise diverged(update, sum(losses) / len(losses), float(norm), rate, str(args.output_dir), pairs)
+        if not self.is_diverged(norm, MAX_OVERFLOWS if args.fp16 else 1):
+            return
+        losses = gather_objects(float(self.loss))
+        update = state.global_step + 1
+        # Each process writes its own pairs, while the message is the same on all of them.
+        own, all_files = (f"-process{args.process_index}", "-process*") if args.world_size > 1 else ("", "")
+        file, files = (Path(str(args.output_dir), f"diverged-update-{update}{which}.tsv") for which in (own, all_files))
+        pairs = files if write_pairs(self.batches, file, *self.tokenizers) else None
+        raise diverged(update, sum(losses) / len(losses), norm, learning_rate, str(args.output_dir), pairs)
 
     def is_diverged(self, norm: float, patience: int) -> bool:
         """Counts an update's gradient norm; True if it is the last of `patience` in a row that are not finite."""
@@ -165,7 +118,7 @@ def write_pairs(
         tokenizers: of the source and of the target.
 
     Returns:
-        Whether the file could be written.
+        True if the file could be written.
     """
     sides = ("input_ids", "attention_mask"), ("labels", None)
     columns: list[list[str]] = [[], []]

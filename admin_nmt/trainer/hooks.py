@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import Seq2SeqTrainer
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
+from ..data.batching import TokenBatchSampler, WindowedBatchSampler
 from .arguments import AdminTrainingArguments
-from .checkpoints import ON_REQUEST, best_whole_checkpoint, checkpoint_being_written, limit_without_requested
+from .callbacks import StopRequest
+from .checkpoints import (
+    ON_REQUEST,
+    checkpoint_being_written,
+    damaged_weights,
+    limit_without_requested,
+    warn_once,
+    whole_checkpoints,
+)
 from .divergence import DivergenceGuard, gradient_norm
 from .optimizers.master_weights import NoMasterWeights
 from .sharding import NoSharding, load_weights, read_weights
@@ -36,27 +45,38 @@ class TrainerHooks(Seq2SeqTrainer):
 
     args: AdminTrainingArguments
     guard: DivergenceGuard
+    sampler: TokenBatchSampler | WindowedBatchSampler | None
     sharding: NoSharding
     masters: NoMasterWeights
+    stop_request: StopRequest
+
+    def early_stopping(self) -> list[EarlyStoppingCallback]:
+        """The callbacks that end a run whose evaluations no longer improve."""
+        return [one for one in self.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
 
     def has_ended(self) -> bool:
-        """Says whether the last update of the run has been made."""
-        raise NotImplementedError
+        """True also where evaluations had stopped the run: it would train until they do so again."""
+        stopped = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self.early_stopping())
+        return self.state.global_step >= self.state.max_steps or any(stopped)
 
     def saves_on_request(self) -> bool:
-        """Says whether the checkpoint that is about to be written is one that the run would not write by itself."""
-        raise NotImplementedError
+        """True if the checkpoint that is about to be written is one that the run would not write by itself."""
+        if self.args.save_strategy == SaveStrategy.BEST and self.state.best_global_step == self.state.global_step:
+            return False  # the evaluation came after the request
+        return self.stop_request.irregular
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+    def _run_epoch(self, model: nn.Module, epoch: int, *args: Any, **kwargs: Any) -> None:
         """The Trainer looks at `control` after an update only, so a run that resumes at its end would make one more.
 
-        Batches that `get_batch_samples` withholds would prevent it too, but an epoch without them still evaluates and
-        saves once more where the run does so at its end.
+        Nor does it reach a sampler that accelerate has wrapped twice, as it does where several processes resume in the
+        middle of an epoch: the rest of the epoch would come in the wrong order.
         """
         if self.has_ended():
             self.control.should_training_stop = True
-        else:
-            super()._run_epoch(*args, **kwargs)
+            return
+        if self.sampler is not None:
+            self.sampler.set_epoch(epoch)
+        super()._run_epoch(model, epoch, *args, **kwargs)
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Tensor | None = None) -> Tensor:
         """The callback `on_pre_optimizer_step` is not told the norm: gradients are clipped and unscaled by then.
@@ -66,7 +86,7 @@ class TrainerHooks(Seq2SeqTrainer):
         if grad_norm is None and not self.args.fp16:
             grad_norm = gradient_norm(model.parameters())
         norm = super()._get_grad_norm(model, grad_norm)
-        self.guard.check(norm, self.optimizer, self.args, self.state)
+        self.guard.check(float(norm), float(self.optimizer.param_groups[0]["lr"]), self.args, self.state)
         return norm
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -104,11 +124,11 @@ class TrainerHooks(Seq2SeqTrainer):
 
     def _load_best_model(self) -> None:
         """The callback `on_train_end` comes too late: the Trainer has loaded damaged weights by then, or has failed."""
-        metric = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
-        scores = {row["step"]: row[metric] for row in self.state.log_history if metric in row}
-        best = best_whole_checkpoint(Path(self.state.best_model_checkpoint), scores, bool(self.args.greater_is_better))
-        self.state.best_model_checkpoint = None if best is None else str(best)
-        if best is None:
+        best = Path(self.state.best_model_checkpoint)
+        whole, skipped = whole_checkpoints([best], damaged_weights)
+        if not whole:
+            warn_once([*skipped, f"{best.parent}: the last weights are kept"])
+            self.state.best_model_checkpoint = None
             return
         if self.sharding.is_sharded:
             load_weights(self.model, read_weights(best))

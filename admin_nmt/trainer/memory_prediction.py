@@ -7,6 +7,7 @@ holds beyond the tensors.
 """
 
 import copy
+import os
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -23,18 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from ..data.tokenized_pairs import survey
+from ..data.tokenized_pairs import longest_sentence, survey
 from ..decoding.search.forced_decoding import token_log_probs
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.processes import gather_objects
 from .arguments import AdminTrainingArguments, enable_checkpointing, optimizer_settings
-from .precision import computes_in_bfloat16
+from .precision_and_attention import computes_in_bfloat16
 
 CONTEXT_BYTES = 800e6  # assumed: what a GPU's driver and libraries take
 FRAGMENTATION = 1.1  # assumed: what the allocator of a GPU holds, relative to its tensors
-# Of a run's batches, by their token budget: sentences, source and target tokens.
-PlannedShapes = Callable[[int], Iterable[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,9 @@ class Memory:
         """The largest of the three phases, in one process."""
         return max(self.step, self.update, self.evaluation)
 
-    @property
-    def distributed_peak(self) -> int:
-        """With DDP, which keeps a second copy of the gradients for its messages."""
-        return self.peak + self.gradients
-
     def peak_of(self, processes: int) -> int:
-        """The peak of each of so many processes."""
-        return self.distributed_peak if processes > 1 else self.peak
+        """The peak of each of so many processes: with several, DDP keeps another copy of the gradients to send."""
+        return self.peak + self.gradients * (processes > 1)
 
 
 class LiveStorages(TorchDispatchMode):
@@ -152,7 +146,8 @@ def predict_memory(
                 parameter.grad = torch.empty_like(parameter)
         memory.restart()
         before = memory.live
-        loss = training_loss(model, args, batch)
+        with autocast(args, model):
+            loss = model(**batch, num_items_in_batch=batch["labels"].numel()).loss
         activations = memory.live - before
         loss.backward()
         step = memory.peak + states
@@ -190,12 +185,6 @@ def autocast(args: AdminTrainingArguments, model: AdminForConditionalGeneration)
     in_bfloat16 = computes_in_bfloat16(args, model.config)
     with torch.autocast("cpu", torch.bfloat16 if in_bfloat16 else torch.float16, enabled=in_bfloat16 or args.fp16):
         yield
-
-
-def training_loss(model: AdminForConditionalGeneration, args: AdminTrainingArguments, batch: dict) -> Tensor:
-    """The loss as the Trainer computes it."""
-    with autocast(args, model):
-        return model(**batch, num_items_in_batch=batch["labels"].numel()).loss
 
 
 def optimizer_cost(args: AdminTrainingArguments, dtype: torch.dtype) -> tuple[float, float]:
@@ -248,66 +237,22 @@ def worst_shape(
     return max(shapes, key=lambda shape: predict_memory(shallow, args, shape, attention).step)
 
 
-def needs_checkpointing(
-    config: AdminConfig,
-    args: AdminTrainingArguments,
-    planned: PlannedShapes,
-    gigabytes: float,
-    attention: str | None = None,
-) -> bool:
-    """True if a GPU of this many GB would be too small for a run without activation checkpointing."""
-    without = copy.copy(args)
-    without.activation_checkpointing = False
-    return not fits(predicted_peak(config, without, planned, attention), gigabytes)
-
-
 def predicted_peak(
     config: AdminConfig,
     args: AdminTrainingArguments,
-    planned: PlannedShapes,
+    planned: Iterable[tuple[int, int, int]],
     attention: str | None = None,
 ) -> int:
-    """Bytes that a process of a run needs at most, in the worst of the planned batches."""
-    shape = worst_shape(config, args, planned_shapes(planned(args.max_tokens)), attention)
+    """Bytes that a process of a run needs at most, in the worst of the planned batches (see [`planned_shapes`])."""
+    shape = worst_shape(config, args, planned_shapes(planned), attention)
     return predict_memory(config, args, shape, attention).peak_of(args.world_size)
 
 
-def largest_micro_batch(
-    config: AdminConfig,
-    args: AdminTrainingArguments,
-    planned: PlannedShapes,
-    gigabytes: float,
-    attention: str | None = None,
-) -> tuple[int, int]:
-    """`max_tokens` and accumulation of updates of the same token budget, in the fewest batches that a GPU holds.
-
-    What is recomputed where checkpointing is "auto" is not: it costs more time than a larger batch saves. The budget
-    may be cut into more batches than the arguments ask for, if a GPU is too small for these.
-
-    Returns:
-        Those of the arguments where no batch is predicted to fit.
-    """
-    budget = args.max_tokens * args.gradient_accumulation_steps
-    longest = max(max(source, target) for _, source, target in planned(budget))
-    cuts = [parts for parts in range(1, budget // longest + 1) if budget % parts == 0]
-
-    def holds(parts: int) -> bool:
-        trial = copy.copy(args)
-        trial.max_tokens, trial.gradient_accumulation_steps = budget // parts, parts
-        if trial.activation_checkpointing == "auto":
-            trial.activation_checkpointing = False
-        return fits(predicted_peak(config, trial, planned, attention), gigabytes)
-
-    found = bisect_left(cuts, True, key=holds)  # a prediction takes seconds
-    parts = cuts[found] if found < len(cuts) else args.gradient_accumulation_steps
-    return budget // parts, parts
-
-
 def free_memory(device: torch.device) -> int:
-    """Bytes that a process may still take: of the GPU, or of the machine."""
+    """Bytes that a process may still take: of the GPU, or its part of what the machine has."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    return int(psutil.virtual_memory().available)
+    return int(psutil.virtual_memory().available) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 def fits(peak: float, gigabytes: float) -> bool:
@@ -316,7 +261,7 @@ def fits(peak: float, gigabytes: float) -> bool:
 
 
 class RunMemory:
-    """Decisions that the memory of a run's GPUs takes before it begins; the same on every process.
+    """Decisions that the memory of a run's devices takes before it begins; the same on every process.
 
     Args:
         model: to be trained.
@@ -328,30 +273,48 @@ class RunMemory:
         self.model, self.args, self.dataset = model, args, dataset
 
     def is_predicted(self) -> bool:
-        """True if the memory of this run can be predicted, and is that of a GPU."""
-        known = isinstance(self.model.config, AdminConfig) and not (
-            self.args.adversarial_weight or self.args.master_weights
-        )
-        return known and self.args.device.type == "cuda"
+        """True if it is known what this run takes, and what there is."""
+        special = self.args.adversarial_weight or self.args.master_weights
+        known = isinstance(self.model.config, AdminConfig) and self.args.device.type in ("cpu", "cuda")
+        return known and not special
+
+    def holds(self, **changes: Any) -> bool:
+        """True if this process has the memory for the run with some of its arguments changed."""
+        args = copy.copy(self.args)
+        for name, value in changes.items():
+            setattr(args, name, value)
+        config: Any = self.model.config
+        planned = survey(self.dataset, args.max_tokens, seed=args.batch_seed).shapes
+        peak = predicted_peak(config, args, planned, config._attn_implementation)
+        return fits(peak, free_memory(args.device) / 1e9)
 
     def needs_checkpointing(self) -> bool:
-        """Decides `activation_checkpointing: auto`; True where nothing is predicted.
+        """Decides `activation_checkpointing: auto`: False if every process has room without; True if nobody knows.
 
         A recomputed layer draws the same random numbers, so a run may go on with another choice.
         """
-        return not self.is_predicted() or any(gather_objects(needs_checkpointing(*self._facts())))
+        return not self.is_predicted() or not all(gather_objects(self.holds(activation_checkpointing=False)))
 
     def micro_batch(self) -> tuple[int, int]:
-        """`max_tokens` and accumulation of the fewest batches an update that every GPU holds."""
-        if not self.is_predicted():
-            return self.args.max_tokens, self.args.gradient_accumulation_steps
-        return min(gather_objects(largest_micro_batch(*self._facts())))
+        """`max_tokens` and accumulation of updates of the same token budget, in the fewest batches that all GPUs hold.
 
-    def _facts(self) -> tuple[Any, ...]:
-        """Configuration, arguments, shapes of the batches by token budget, free memory in GB, and the attention."""
+        What is recomputed where checkpointing is "auto" is not: it costs more time than a larger batch saves. The
+        budget may be cut into more batches than the arguments ask for, if a GPU is too small for these; it is as they
+        say on a CPU, and where no batch is predicted to fit.
+        """
+        args = self.args
+        chosen = args.max_tokens, args.gradient_accumulation_steps
+        if not self.is_predicted() or args.device.type != "cuda":
+            return chosen
+        budget = args.max_tokens * args.gradient_accumulation_steps
+        longest = longest_sentence(self.dataset)
+        cuts = [parts for parts in range(1, budget // longest + 1) if budget % parts == 0]
+        checkpointing = args.activation_checkpointing is True
 
-        def planned(max_tokens: int) -> Iterable[tuple[int, int, int]]:
-            return survey(self.dataset, max_tokens, seed=self.args.batch_seed).shapes
+        def holds(parts: int) -> bool:
+            return self.holds(
+                max_tokens=budget // parts, gradient_accumulation_steps=parts, activation_checkpointing=checkpointing
+            )
 
-        config: Any = self.model.config
-        return config, self.args, planned, free_memory(self.args.device) / 1e9, config._attn_implementation
+        found = bisect_left(cuts, True, key=holds)  # a prediction takes seconds
+        return min(gather_objects((budget // cuts[found], cuts[found]) if found < len(cuts) else chosen))

@@ -28,8 +28,8 @@ class NoSharding:
     def shard(self, model: nn.Module) -> None:
         """Shards a model before its optimizer is made."""
 
-    def follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Has an optimizer that was just made of a sharded model take whole tensors from a checkpoint."""
+    def take_whole_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """Has an optimizer of a sharded model cut the whole tensors of a checkpoint's state that it loads."""
 
     def whole(self, model: nn.Module) -> AbstractContextManager[None]:
         """Every process has all weights in this block, so each may run the model as often as it likes."""
@@ -88,7 +88,7 @@ class Fsdp2(NoSharding):
         root: Any = model
         root._is_accelerate_prepared = True  # accelerate's mark on what it need not wrap: it would try DDP
 
-    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+    def take_whole_states(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.register_load_state_dict_pre_hook(
             lambda optimizer, state: sharded_state(state, optimizer.param_groups)
         )
@@ -188,8 +188,6 @@ def whole_weights(model: nn.Module, keep: bool) -> dict[str, Tensor]:
 def read_weights(folder: str | Path) -> dict[str, Tensor]:
     """The weights that `save_pretrained` left in a folder, in one file or several."""
     paths = sorted(Path(folder).glob("model*.safetensors"))
-    if not paths:
-        raise FileNotFoundError(f"{folder} holds no model.safetensors; resume from a checkpoint that is complete")
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}
 
 

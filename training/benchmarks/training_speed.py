@@ -109,7 +109,7 @@ def measure(system: str, shape: Shape, folder: Path, rounds: int, number: int) -
             trainer = stock_trainer(system, shape, pairs, tokenizer, settings, (number + 0.5) / rounds % 1)
         trainer.time_training(WARM_UP)
     stock_precision = "bfloat16" if trainer.args.bf16 else "float32"
-    precision = ", then ".join(trainer.precisions) if system.startswith("ours") else stock_precision
+    precision = ", then ".join(trainer.record.precisions) if system.startswith("ours") else stock_precision
     attention = trainer.model.config._attn_implementation
     return {"tokens_per_second": trainer.target_tokens_per_second, "precision": precision, "attention": attention}
 

@@ -16,7 +16,7 @@ from ...model.configuration_admin import AdminConfig
 from ...model.sublayers import of_both_stacks
 from ...trainer.arguments import AdminTrainingArguments
 from ...trainer.memory_prediction import fits, free_memory, largest_shapes, predict_memory, worst_shape
-from ...trainer.precision import cpu_attention
+from ...trainer.precision_and_attention import cpu_attention
 from ..recipe import (
     CardSection,
     CleaningSection,

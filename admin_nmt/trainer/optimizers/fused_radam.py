@@ -23,13 +23,7 @@ class FusedRAdam(torch.optim.RAdam):
     With c = √(1 − β₂ᵗ), the step lr·r·m̂·c / (√v + ε) of RAdam is that of Adam with the rate lr·r and ε/c. torch makes
     it by a dozen lists of kernels. Updates before the rectification, sharded parameters and parameters of different
     age are left to torch.
-
-    Attributes:
-        found_inf: set from outside, a tensor that is 1 where the next update must not change weights and moments. It is
-            heeded where they are, so that nothing waits for it; the number of updates in the state counts on.
     """
-
-    found_inf: Tensor | None = None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; the numbers of updates come to the CPU, where a new state has them and nothing waits for them.
@@ -49,8 +43,7 @@ class FusedRAdam(torch.optim.RAdam):
             for group, lists in groups:
                 self.fused_step(group, lists, *updates)
             return None
-        refused = self.found_inf is not None and bool(self.found_inf)
-        return None if refused else super().step(closure)
+        return super().step(closure)
 
     def tensors_of(self, group: dict[str, Any]) -> list[list[Tensor]]:
         """Parameters that have gradients, these, both moments, and the number of updates of each."""
@@ -81,7 +74,6 @@ class FusedRAdam(torch.optim.RAdam):
                 eps=group["eps"] / correction,
                 amsgrad=False,
                 maximize=group["maximize"],
-                found_inf=self.found_inf,
             )
 
 

@@ -1,9 +1,4 @@
-"""Virtual adversarial training: the prediction should not change where the source embeddings change a little.
-
-The equations are those of SMART (Jiang et al. 2020, section 3.1) with one step, a form of VAT (Miyato et al. 2018). The
-release of *Very Deep Transformers* (future work a) has the same projection (∞-norm of each position) and the same
-defaults of its three numbers, but leaves out the step between them ("disable adv training in the release").
-"""
+"""Training losses that the model does not compute itself: of stock models, and virtual adversarial training."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,10 +9,36 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..model.loss import IGNORED
+from ..model.loss import IGNORED, label_smoothed_nll, without_padding
 from .arguments import AdminTrainingArguments
 
 PROJECTION_EPSILON = 1e-6
+
+
+class LabelSmoothedLoss:
+    """The label-smoothed loss divided by the tokens of the whole update, by `Trainer`'s interface `compute_loss_func`.
+
+    A stock model's own loss is the mean over a batch: with accumulation or on several processes, batches of few tokens
+    would weigh as much as those of many.
+
+    Args:
+        epsilon: ε of label smoothing. excluded: id of a token that is never scored, or None.
+    """
+
+    def __init__(self, epsilon: float, excluded: int | None) -> None:
+        self.epsilon = epsilon
+        self.excluded = excluded
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update.
+
+        Raises:
+            ValueError: as [`without_padding`].
+        """
+        labels = without_padding(labels, self.excluded, num_items_in_batch)
+        loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
+        outputs["nll"] = nll.detach()
+        return loss / (labels.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
 
 
 def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:
@@ -32,6 +53,11 @@ def project(gradient: Tensor) -> Tensor:
 
 class AdversarialLoss:
     """Adds α·(KL(p ‖ q) + KL(q ‖ p)) to the loss, per target token, for p = p(·|x) and q = p(·|x + δ).
+
+    The equations are those of SMART (Jiang et al. 2020, section 3.1) with one step, a form of VAT (Miyato et al. 2018):
+    the prediction should not change where the source embeddings change a little. The release of *Very Deep
+    Transformers* (future work a) has the same projection (∞-norm of each position) and the same defaults of its three
+    numbers, but leaves out the step between them ("disable adv training in the release").
 
     x are the source's embeddings before their scaling, and δ = δ_0 + η·project(∇ KL(p ‖ p(·|x + δ_0))) with δ_0 drawn
     from N(0, σ²): the direction in which the prediction changes fastest. α, η and σ are the arguments
