@@ -43,29 +43,41 @@ def new_trainer(
     updates |= {"warmup_steps": 2, "profile_tokens": 60}
     quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
     quiet |= {"activation_checkpointing_kwargs": {"every_n_layers": 2}}
-    args = AdminTrainingArguments(str(folder), **updates, **quiet, **defaults | fields)
-    model = AdminForConditionalGeneration(small_config(encoder_layers=2, omega_rule="profile", dropout=dropout))
+    args = AdminTrainingArguments(str(folder), **updates | quiet | defaults | fields)
+    model = AdminForConditionalGeneration(
+        small_config(encoder_layers=2, decoder_layers=1, omega_rule="profile", dropout=dropout)
+    )
     held_out = random_ids(4, seed=1)
     return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
 
 
 def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:
-    """One run and its evaluation; everything in it must be the same on any number of processes."""
-    trainer = new_trainer(folder, 0.0, accumulation)
+    """One run, which leaves a checkpoint, and its evaluation; everything is the same on any number of processes."""
+    trainer = new_trainer(folder, 0.0, accumulation, SaveAfter(SAVED))
     trainer.train(resume_from_checkpoint=resume)
-    batches = len(trainer.sampler_epoch.sampler)
+    batches = len(trainer.sampler)
     assert batches % 2 == 0
     sources = random_ids(5, seed=2)["input_ids"][:]
     with trainer.whole_model():
         nll = mean_nll(trainer.model, random_ids(7, seed=1), max_tokens=20)
         translations = generate_ids(trainer.model, sources, batch_tokens=20, num_beams=2)
+    weights = {name: tensor.clone() for name, tensor in whole_weights(trainer.model, keep=True).items()}
     return {
-        "weights": whole_weights(trainer.model, keep=True),
+        "weights": weights,
         "log": [(entry["loss"], entry["nll"], entry["grad_norm"]) for entry in trainer.state.log_history[:UPDATES]],
         "nll": nll,
         "translations": translations,
         "local_size": sum(p.to_local().numel() if hasattr(p, "to_local") else 0 for p in trainer.model.parameters()),
+        "takes other weights": takes_other_weights(trainer.model, weights),
     }
+
+
+def takes_other_weights(model: AdminForConditionalGeneration, weights: dict[str, torch.Tensor]) -> bool:
+    """Whether a model that has been trained has exactly the weights that it is given afterwards."""
+    doubled = {name: 2 * tensor for name, tensor in weights.items()}
+    load_weights(model, doubled)
+    now = whole_weights(model, keep=True)
+    return all(torch.equal(now[name], tensor) for name, tensor in doubled.items())
 
 
 class Terminate(TrainerCallback):
@@ -79,36 +91,29 @@ class Terminate(TrainerCallback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def terminate_the_last_rank(folder: Path, update: int) -> str:
-    """The message of this process when one process gets SIGTERM during an update."""
-    rank, size = rank_and_size()
-    callbacks = [Terminate(update)] if rank == size - 1 else []
-    try:
-        new_trainer(folder, 0.0, 1, *callbacks).train()
-    except StopRequestedError as stop:
-        return str(stop)
-    return "did not stop"
+def stop_and_resume(folder: Path, update: int) -> dict:
+    """Weights of a straight run, and of one that SIGTERM to the last process stopped after an update.
 
-
-def save_a_checkpoint(folder: Path, accumulation: int) -> Path:
-    """The checkpoint of a run that stops after `SAVED` updates."""
-    new_trainer(folder, 0.0, accumulation, StopAfter(SAVED)).train()
-    return folder / f"checkpoint-{SAVED}"
-
-
-def interrupt_and_resume(folder: Path, update: int) -> tuple[dict, dict]:
-    """Weights of a straight run, and of one that goes on from an update, because its last checkpoint is damaged."""
+    It goes on from the checkpoint before, because the last one is damaged.
+    """
     straight = new_trainer(folder, 0.1, 1)
     straight.train()
-    stopped = new_trainer(folder, 0.1, 1, SaveAfter(update), StopAfter(update + 1))
-    stopped.train()
-    if rank_and_size()[0] == 0:
-        (folder / f"checkpoint-{update + 1}" / "rng_state_1.pth").write_bytes(b"damaged")
+    rank, size = rank_and_size()
+    callbacks = [SaveAfter(update - 1), *([Terminate(update - 1)] if rank == size - 1 else [])]
+    stopped = new_trainer(folder, 0.1, 1, *callbacks)
+    try:
+        stopped.train()
+        message = "did not stop"
+    except StopRequestedError as stop:
+        message = str(stop)
+    if rank == 0:
+        (folder / f"checkpoint-{update}" / "rng_state_1.pth").write_bytes(b"damaged")
     stopped.accelerator.wait_for_everyone()
     resumed = new_trainer(folder, 0.1, 1)
     resumed.train(resume_from_checkpoint=True)
-    assert resumed.resumed_from == folder / f"checkpoint-{update}"
-    return whole_weights(straight.model, keep=True), whole_weights(resumed.model, keep=True)
+    assert resumed.resumed_from == folder / f"checkpoint-{update - 1}"
+    straight, resumed = (whole_weights(trainer.model, keep=True) for trainer in (straight, resumed))
+    return {"straight": straight, "resumed": resumed, "stop": message}
 
 
 def predict(folder: Path) -> tuple[list, int]:
@@ -143,16 +148,6 @@ def train_in_bfloat16(folder: Path) -> dict:
     return {"dtypes": dtypes, "log": [(entry["loss"], entry["nll"]) for entry in trainer.state.log_history[:3]]}
 
 
-def load_other_weights(folder: Path) -> bool:
-    """Whether a model that has been trained has exactly the weights that it is given afterwards."""
-    trainer = new_trainer(folder, 0.0, 1, StopAfter(1))
-    trainer.train()
-    doubled = {name: 2 * tensor for name, tensor in whole_weights(trainer.model, keep=True).items()}
-    load_weights(trainer.model, doubled)
-    now = whole_weights(trainer.model, keep=True)
-    return all(torch.equal(now[name], tensor) for name, tensor in doubled.items())
-
-
 def log_with_its_own_tokens(folder: Path) -> list[tuple[float, float]]:
     """Loss and NLL of two updates that each process divides by its own tokens."""
     trainer = new_trainer(folder, 0.0, 1, StopAfter(2), average_tokens_across_devices=False)
@@ -169,21 +164,17 @@ def train_twice_with_master_weights(folder: Path) -> list[torch.Tensor]:
 
 
 def everything(checkpoint: Path, folder: Path) -> dict:
-    """All that is tested on several processes."""
+    """All that is tested with all weights on each process and with parts of them."""
     result = train_and_evaluate(folder / "run", accumulation=1)
     result["continued"] = train_and_evaluate(folder / "continued", accumulation=1, resume=checkpoint)
-    save_a_checkpoint(folder / "saved", accumulation=1)
-    result["straight"], result["resumed"] = interrupt_and_resume(folder / "resumed", SECOND_EPOCH)
-    result["divergence"] = diverge_on_the_last_rank(folder / "diverged", update=4)
-    result["stop"] = terminate_the_last_rank(folder / "stopped", update=3)
     result["bfloat16"] = train_in_bfloat16(folder / "bfloat16")
-    result["loaded"] = load_other_weights(folder / "loaded")
-    return result
+    return result | stop_and_resume(folder / "stopped", SECOND_EPOCH + 1)
 
 
 if __name__ == "__main__":
     checkpoint, out = map(Path, sys.argv[1:])
     results = {"ddp": everything(checkpoint, out / "ddp")}
+    results["divergence"] = diverge_on_the_last_rank(out / "diverged", update=4)
     results["own tokens"] = log_with_its_own_tokens(out / "own-tokens")
     results["predicted"] = predict(out / "predicted")
     results["twice"] = train_twice_with_master_weights(out / "twice")

@@ -210,6 +210,21 @@ class StopAfter(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
+class KeepGradient(TrainerCallback):
+    """Keeps the gradient of the last update."""
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradient = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def last_gradient(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """The gradient of the last update of a training, by parameter."""
+    keep = KeepGradient()
+    trainer.add_callback(keep)
+    trainer.train()
+    return keep.gradient
+
+
 def poison(model: PreTrainedModel, run: Trainer, update: int) -> None:
     """Makes the decoder's output NaN at an update."""
 

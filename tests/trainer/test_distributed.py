@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_worker import SAVED, save_a_checkpoint, train_and_evaluate
+from distributed_worker import SAVED, train_and_evaluate
 from torch.torch_version import TorchVersion
 from toy import random_ids
 from transformers import MarianConfig, MarianMTModel
@@ -22,8 +22,7 @@ WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 def one_process(tmp_path_factory) -> dict:
     """A run of one process that accumulates two batches where two processes take one each, and a checkpoint of it."""
     folder = tmp_path_factory.mktemp("one_process")
-    found = train_and_evaluate(folder / "run", accumulation=2)
-    return found | {"checkpoint": save_a_checkpoint(folder / "saved", accumulation=2)}
+    return train_and_evaluate(folder, accumulation=2) | {"checkpoint": folder / f"checkpoint-{SAVED}"}
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +76,8 @@ def test_goes_on_from_the_checkpoint_of_one_process(one_process, ranks):
         assert_same_run(found["continued"], one_process)
 
 
-def test_one_process_goes_on_from_their_checkpoint(one_process, two_processes, kind, tmp_path):
-    checkpoint = two_processes[0] / kind / "saved" / f"checkpoint-{SAVED}"
+def test_one_process_goes_on_from_a_checkpoint_of_shards(one_process, two_processes, tmp_path):
+    checkpoint = two_processes[0] / "fsdp2" / "run" / f"checkpoint-{SAVED}"
     assert_same_run(train_and_evaluate(tmp_path, accumulation=2, resume=checkpoint), one_process)
 
 
@@ -87,17 +86,17 @@ def test_resumes_in_the_middle_of_an_epoch_bit_for_bit(ranks):
         torch.testing.assert_close(found["resumed"], found["straight"], rtol=0, atol=0)
 
 
-def test_all_processes_stop_when_one_diverges(ranks):
-    first, second = (found["divergence"] for found in ranks)
+def test_all_processes_stop_when_one_diverges(two_processes):
+    first, second = (found["divergence"] for found in two_processes[1])
     assert first == second
-    assert first.startswith("training diverged at update 4: loss nan, gradient norm nan")
+    assert "diverged at update 4: loss nan, gradient norm nan" in first
     assert "diverged-update-4-process*.tsv." in first
 
 
 def test_all_processes_stop_after_the_update_that_follows_the_signal(ranks):
     first, second = (found["stop"] for found in ranks)
     assert first == second
-    assert first.startswith("SIGTERM asked to stop: saved after update 4 of 9 in ")
+    assert "after update 6 of 9" in first
 
 
 def test_bfloat16_is_what_autocast_makes_of_it_though_the_weights_are_sharded(two_processes):
@@ -129,15 +128,17 @@ def test_a_second_training_with_master_weights_is_one_of_all_processes(two_proce
 
 
 def test_takes_other_weights(ranks):
-    assert all(found["loaded"] for found in ranks)
+    assert all(found["takes other weights"] for found in ranks)
 
 
-def test_refuses_weights_of_another_model(tiny_model):
-    model = tiny_model()
-    weights = {
-        name: weight for name, weight in model.state_dict().items() if not name.endswith("encoder.layers.0.fc1.bias")
-    }
-    with pytest.raises(ValueError, match=r"encoder\.layers\.0\.fc1\.bias is missing among the weights"):
+@pytest.mark.parametrize(
+    "missing", ["model.encoder.layers.0.fc1.bias", "model.decoder.layers.1.ffn_residual.omega"], ids=["bias", "omega"]
+)
+def test_refuses_weights_that_are_not_all(tiny_model, missing):
+    """A constant ω is a buffer, not a parameter: the model would keep its own and translate otherwise."""
+    model = tiny_model(variant="admin")
+    weights = {name: weight for name, weight in model.state_dict().items() if name != missing}
+    with pytest.raises(ValueError, match=missing):
         load_weights(model, weights)
 
 
@@ -152,15 +153,6 @@ def test_takes_saved_weights_of_a_stock_marian(tmp_path):
     saved.save_pretrained(tmp_path)
     load_weights(other, read_weights(tmp_path))
     torch.testing.assert_close(dict(other.named_parameters()), dict(saved.named_parameters()), rtol=0, atol=0)
-
-
-def test_refuses_weights_without_omega(tiny_model):
-    """A constant ω is a buffer, not a parameter: the model would keep its own and translate otherwise."""
-    model = tiny_model(variant="admin")
-    missing = "model.decoder.layers.1.ffn_residual.omega"
-    weights = {name: weight for name, weight in model.state_dict().items() if name != missing}
-    with pytest.raises(ValueError, match=f"{missing} is missing among the weights"):
-        load_weights(model, weights)
 
 
 def test_the_state_of_an_optimizer_without_shards_stays_as_it_is():
@@ -180,5 +172,5 @@ def test_gathers_in_the_order_of_ranks(two_processes):
 
 def test_torch_may_be_too_old_for_fsdp2():
     check_torch(TorchVersion("2.10.0+cpu"))
-    with pytest.raises(ValueError, match=r"torch 2.9.1 is too old for FSDP2: pip install --upgrade 'torch>=2.10'"):
+    with pytest.raises(ValueError, match=r"torch 2\.9\.1"):
         check_torch(TorchVersion("2.9.1"))

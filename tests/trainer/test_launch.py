@@ -10,17 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 from safetensors.torch import load_file
 from torch.testing import assert_close
 from toy import write_recipe
 
-from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.trainer.checkpoints import complete_checkpoints, damage
 
 pytestmark = pytest.mark.slow
 TRAINING = Path(__file__).parents[2] / "training"
-RECIPES = sorted((TRAINING / "recipes").glob("*.yaml"))
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
 LAUNCHERS = {"one": [sys.executable]} | {
@@ -131,33 +128,3 @@ def test_sigterm_to_the_launcher_saves_and_stops(launcher, recipe_file, tmp_path
     assert again.returncode == 0, again.stderr[-3000:]
     assert f"continuing from {checkpoint}" in again.stdout
     assert [path.name for path in folder.glob("checkpoint-*")] == [f"checkpoint-{steps}"]
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("launcher", ["ddp"])
-def test_the_first_updates_of_a_recipe(path, launcher, recipe_file, tmp_path):
-    """20 updates of every recipe at reduced width, on toy data, with its own depth, variant and optimizer."""
-    small = yaml.safe_load(recipe_file.read_text())
-    recipe = load_recipe(path)
-    narrow = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    small["model"] = recipe.model.given() | narrow | heads | {"max_position_embeddings": 128}
-    kept = (
-        "optimizer",
-        "learning_rate",
-        "lr_scheduler_type",
-        "weight_decay",
-        "max_grad_norm",
-        "activation_checkpointing",
-    )
-    training = {name: value for name, value in recipe.training.given().items() if name in kept}
-    small["training"] = training | {"max_tokens": 256, "warmup_steps": 10, "max_steps": 20, "save_strategy": "no"}
-    small["training"] |= {"logging_steps": 1}
-    small["evaluation"] = {"num_beams": 1}
-    del small["data"]["valid"], small["data"]["test"]
-    toy = tmp_path / "recipe.yaml"
-    toy.write_text(yaml.safe_dump(small))
-    results = train(launcher, toy, tmp_path / "run")
-    losses = [row["loss"] for row in results["history"] if "loss" in row]
-    assert len(losses) == 20
-    assert sum(losses[-5:]) < sum(losses[:5])

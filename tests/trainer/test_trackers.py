@@ -7,26 +7,20 @@ import pytest
 import torch
 from toy import random_ids
 
-from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt import AdminTrainer
 from admin_nmt.weights.omega import omega_by_sublayer
 
 TRAINING = ("loss", "nll", "grad_norm", "learning_rate", "target_tokens_per_second", "omega_encoder", "omega_decoder")
 
 
 @pytest.fixture
-def run(tiny_config, tmp_path) -> Callable[..., AdminTrainer]:
+def run(arguments, new_model) -> Callable[..., AdminTrainer]:
     """Trains a small model for four updates with two evaluations, and gives its trainer."""
 
-    def train(tracker: str, **fields) -> AdminTrainer:
+    def train(**fields) -> AdminTrainer:
         data = random_ids(24)
-        torch.manual_seed(1)
-        quiet = {"use_cpu": True, "save_strategy": "no", "eval_bleu": False, "eval_strategy": "steps", "eval_steps": 2}
-        steps = {"max_tokens": 40, "max_steps": 4, "logging_steps": 2, "warmup_steps": 1, "learning_rate": 1e-2}
-        args = AdminTrainingArguments(str(tmp_path / "run"), report_to=tracker, **quiet | steps)
-        model = AdminForConditionalGeneration(tiny_config(**fields))
-        trainer = AdminTrainer(model, args, train_dataset=data, eval_dataset=data)
+        args = arguments(report_to="tensorboard", max_steps=4, logging_steps=2, eval_strategy="steps", eval_steps=2)
+        trainer = AdminTrainer(new_model(omega_rule="log_n", **fields), args, train_dataset=data, eval_dataset=data)
         trainer.train()
         return trainer
 
@@ -53,7 +47,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 @pytest.mark.parametrize("trained", [True, False])
 def test_tensorboard(run, trained):
     pytest.importorskip("tensorboard")
-    trainer = run("tensorboard", train_omega=trained)
+    trainer = run(train_omega=trained)
     found, history = scalars(Path(trainer.args.output_dir)), trainer.state.log_history
     assert {f"train/{name}" for name in TRAINING} | {"eval/loss", "eval/nll"} <= found.keys()
     for name in ("loss", "nll", "grad_norm", "target_tokens_per_second"):
@@ -70,10 +64,6 @@ def test_tensorboard(run, trained):
 
 def test_a_model_without_omega(run):
     pytest.importorskip("tensorboard")
-    trainer = run("tensorboard", variant="pre_ln")
+    trainer = run(variant="pre_ln")
     found = scalars(Path(trainer.args.output_dir))
     assert "train/nll" in found and not [tag for tag in found if "omega" in tag]
-
-
-def test_nothing_is_reported_unasked(tmp_path):
-    assert AdminTrainingArguments(str(tmp_path)).report_to == []

@@ -1,14 +1,14 @@
-"""Virtual adversarial training: its loss and gradient against the equations, and that it costs nothing when off."""
+"""The loss of a stock model; virtual adversarial training against its equations, and that it costs nothing when off."""
 
 import pytest
 import torch
 from toy import random_ids
+from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.adversarial import kl_divergence, project
-from admin_nmt.trainer.arguments import AdminTrainingArguments
+from admin_nmt.trainer.losses import LabelSmoothedLoss, project
 from admin_nmt.trainer.sharding import NoSharding
 from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.folding import fold_omega
@@ -18,17 +18,14 @@ WEIGHT, STEP, NOISE = 0.7, 2e-2, 1e-2
 
 
 @pytest.fixture
-def new_trainer(tmp_path, tiny_model):
+def new_trainer(arguments, tiny_model):
     """A trainer of the same tiny model at every call."""
 
     def build(weight: float = WEIGHT, dropout: float = 0.0, **fields) -> AdminTrainer:
         torch.manual_seed(1)
-        small = {"max_tokens": 60, "max_steps": 4, "warmup_steps": 2, "learning_rate": 1e-2, "save_strategy": "no"}
-        quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "report_to": "none"}
-        own = {"adversarial_weight": weight, "adversarial_step": STEP, "adversarial_noise": NOISE}
-        args = AdminTrainingArguments(str(tmp_path / "run"), **small | quiet | own | fields)
+        own = {"adversarial_weight": weight, "adversarial_step": STEP, "adversarial_noise": NOISE, "max_steps": 4}
         model = tiny_model(variant="admin", label_smoothing=0.1, dropout=dropout)
-        return AdminTrainer(model, args, train_dataset=random_ids(30))
+        return AdminTrainer(model, arguments(**{"max_tokens": 60} | own | fields), train_dataset=random_ids(30))
 
     return build
 
@@ -101,31 +98,10 @@ def test_no_change_of_the_source_no_penalty_under_dropout(new_trainer):
     for weight in (0.0, 1e6):
         trainer.adversary.weight = weight
         torch.manual_seed(2)
-        losses.append(float(trainer.compute_loss(trainer.model.train(), batch())))
+        losses.append(trainer.compute_loss(trainer.model.train(), batch()).item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     torch.manual_seed(3)
-    assert float(trainer.compute_loss(trainer.model.train(), batch())) != pytest.approx(losses[0], rel=1e-5)
-
-
-def test_the_perturbation_is_worse_than_chance(new_trainer):
-    """A step along the gradient moves the prediction further than random steps of the same size do."""
-    trainer, x = new_trainer(), batch()
-    model = trainer.model.train()
-    kept = x["labels"] != -100
-    with torch.no_grad():
-        plain = model(**x).loss
-    worst = float(trainer.compute_loss(model, dict(x)).detach() - plain) / WEIGHT * int(kept.sum())
-    embeddings = model.get_input_embeddings()(x["input_ids"])
-    p = logits_at(model, x, embeddings)[kept]
-    for _ in range(5):
-        q = logits_at(model, x, embeddings + STEP * (2 * torch.rand_like(embeddings) - 1))[kept]
-        assert worst > 1.5 * float(kl_divergence(p, q) + kl_divergence(q, p))
-
-
-@torch.no_grad()
-def logits_at(model, x, embeddings):
-    others = {name: x[name] for name in ("attention_mask", "decoder_input_ids")}
-    return model(inputs_embeds=embeddings, **others).logits
+    assert trainer.compute_loss(trainer.model.train(), batch()).item() != pytest.approx(losses[0], rel=1e-5)
 
 
 def test_projection_has_unit_maximum_at_each_position():
@@ -180,3 +156,22 @@ def test_the_penalty_weighs_the_same_on_several_processes(new_trainer, monkeypat
             losses.append(trainer.compute_loss(trainer.model.train(), batch(), num_items_in_batch=50).item())
     assert losses[1] > 1.2 * losses[0]
     assert losses[2:] == pytest.approx([2 * loss for loss in losses[:2]], rel=1e-4)
+
+
+LAST = 19  # of a stock model's vocabulary, its padding
+
+
+@pytest.mark.parametrize("num_items", [None, 20])
+def test_a_stock_models_loss_takes_padding_for_no_target(num_items):
+    targets = torch.randint(0, LAST, (4, 6)).masked_fill(torch.rand(4, 6) < 0.3, -100)
+    logits = torch.randn(4, 6, LAST + 1, requires_grad=True)
+    compute, outputs = LabelSmoothedLoss(0.1, excluded=LAST), Seq2SeqLMOutput(logits=logits)
+    expected = compute(outputs, targets, num_items)
+    padded = targets.masked_fill(targets == -100, LAST)
+    if num_items is None:
+        loss = compute(outputs, padded)
+        torch.testing.assert_close(loss, expected, rtol=0, atol=0)
+        assert torch.equal(*(torch.autograd.grad(one, logits)[0] for one in (loss, expected)))
+    else:
+        with pytest.raises(ValueError, match="<pad>"):
+            compute(outputs, padded, num_items)
