@@ -134,8 +134,5 @@ class EngineArguments(Engine):
         str | None, typer.Option(help="CTranslate2's compute type: int8, float16, …; default: float32.")
     ] = None
     dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="torch's dtype: float32 or bfloat16; default: bfloat16 where the CPU has it and it is faster."
-        ),
+        str | None, typer.Option(help="torch's dtype: float32, bfloat16 or float16; default: that of the weights.")
     ] = None

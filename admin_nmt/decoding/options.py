@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from ..system.limits import check_limits
 
+DTYPES = ("float32", "bfloat16", "float16")
 POSITIVE = {"ge": 1}
 
 
@@ -111,12 +112,10 @@ class Engine:
     Attributes:
         backend: the library.
         compute_type: of CTranslate2: "float32" (the default, same translations as torch), "int8", "auto", ...
-        dtype: of torch: "float32" or "bfloat16", on a CPU that of the products of matrices, while all else stays
-            float32. By default bfloat16 on a CPU that has it for models from a width of 256 on, where it is faster,
-            else float32; on a GPU that of the weights. With sampling float32: what is drawn is the same everywhere.
+        dtype: of torch: "float32", "bfloat16" or "float16"; by default that of the weights.
 
     Raises:
-        ValueError: a field belongs to another backend.
+        ValueError: a field belongs to another backend, or there is no such dtype.
     """
 
     backend: Literal["torch", "ctranslate2"] = "torch"
@@ -130,6 +129,8 @@ class Engine:
             raise ValueError("compute_type: belongs to the backend 'ctranslate2'; torch has dtype")
         if self.backend == "ctranslate2" and self.dtype is not None:
             raise ValueError("dtype: belongs to the backend 'torch'; CTranslate2 has compute_type")
+        if self.dtype is not None and str(self.dtype).removeprefix("torch.") not in DTYPES:
+            raise ValueError(f"dtype: {str(self.dtype)!r} is not one of {', '.join(DTYPES)}")
 
     def settings(self) -> dict[str, Any]:
         """The fields that are given, as JSON."""

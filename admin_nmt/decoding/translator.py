@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,10 +21,9 @@ from .ctranslate2_backend import CTranslate2Model
 from .options import Engine, SearchOptions
 from .search.beam_search import ScoredIds
 from .search.constraints import ForbiddenTexts
-from .search.decoding_precision import in_precision
 from .search.ensemble import Ensemble
 from .search.forced_decoding import attention_to_source
-from .search.generation import LongPrefixError, search_ids
+from .search.generation import search_ids
 from .search.search_settings import refuse_unknown
 from .usual_scores import UsualScores, log_unusual
 
@@ -131,7 +129,11 @@ class Translator:
         self.target_tokenizer = target_tokenizer or tokenizer
         self.options = (options or SearchOptions()).changed(**changes)
         refuse_unknown(self.options.generate)
-        self.precision = model.compute_type if isinstance(model, CTranslate2Model) else _precision(model)
+        self.precision: str = (
+            model.compute_type
+            if isinstance(model, CTranslate2Model)
+            else str(next(model.parameters()).dtype).removeprefix("torch.")
+        )
         self.usual: UsualScores | None = None
         self.report: Callable[[Sequence[str], int], None] = log_unusual
 
@@ -151,16 +153,13 @@ class Translator:
     ) -> Self:
         """Loads a trained model or its standard model from a folder or a Hub repository.
 
-        On a CPU its linear layers are laid out for oneDNN once: like quantized ones, they do not follow weights that
-        are changed later.
-
         Args:
             path_or_repo: the model, or several, which translate as an ensemble.
             backend: what runs the model, "torch" or "ctranslate2". For CTranslate2 it is converted at the first call
                 (one that was trained here is folded and exported before) and found in the cache from then on.
             device: where to run; by default a GPU if there is one.
             compute_type: the precision of CTranslate2; see [`Engine`].
-            dtype: the precision of torch; see [`Engine`]. `precision` and the log tell which it is.
+            dtype: the precision of torch; see [`Engine`].
             attn_implementation: of torch: how the encoder attends, "sdpa", "eager", ...; by default as transformers
                 chooses. The decoder has its own.
             revision: branch, tag or commit of a Hub repository.
@@ -172,7 +171,7 @@ class Translator:
             ImportError: the backend is not installed.
         """
         options = (options or SearchOptions()).changed(**changes)
-        Engine(backend=backend, compute_type=compute_type, dtype=dtype)
+        engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
         if backend == "ctranslate2" and options.sampling is not None:
             raise ValueError("sampling: CTranslate2 cannot draw reproducibly; leave it out, or use torch")
         several = [path_or_repo] if isinstance(path_or_repo, str | Path) else path_or_repo
@@ -182,13 +181,8 @@ class Translator:
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
         if backend == "ctranslate2" and attn_implementation:
             raise ValueError("attn_implementation: belongs to the backend 'torch'; leave it out")
-        models = [_load(folder, backend, device, compute_type, attn_implementation) for folder in folders]
-        dtype = dtype or ("float32" if options.sampling else None)
-        precisions: list[str] = []
-        if backend == "torch":
-            models, precisions = map(list, zip(*(in_precision(model, dtype) for model in models), strict=True))
+        models = [_load(folder, engine, device, attn_implementation) for folder in folders]
         translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, options)
-        translator.precision = " and ".join(dict.fromkeys(precisions)) or translator.precision
         logger.info("%s translates in %s", folders[0], translator.precision)
         translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
         return translator
@@ -287,12 +281,7 @@ class Translator:
                 given["prefixes"] = [self._prefix(target_prefixes[index]) for index in indices]
             if options.forbidden:
                 given["processors"] = [self._ban(options.forbidden)]
-        try:
-            outputs = self.search_ids(ids, progress=progress, **given, **options.search_arguments())
-        except LongPrefixError as error:
-            number, *sizes = error.args
-            start = shorten(sentences[indices[number]], 60, placeholder=" …")
-            raise LongPrefixError(f"{start!r}", *sizes) from None  # a number would be that in its chunk of a file
+        outputs = self.search_ids(ids, progress=progress, **given, **options.search_arguments())
         for index, rows, source in zip(indices, outputs, ids, strict=True):
             found[index] = rows, source
         finds_the_likeliest = not (options.sampling or options.generate.get("do_sample") or any(given.values()))
@@ -350,10 +339,6 @@ def checked(sentences: Iterable[str]) -> list[str]:
     return sentences
 
 
-def _precision(model: PreTrainedModel | Ensemble) -> str:
-    return str(next(model.parameters()).dtype).removeprefix("torch.")
-
-
 def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]:
     """Tokenizers of the source and the target, which all models share."""
     first, *others = [check_tokenizers(folder, read_config(folder)) for folder in folders]
@@ -365,14 +350,11 @@ def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase
 
 
 def _load(
-    folder: Path,
-    backend: str,
-    device: str | torch.device | None,
-    compute_type: str | None,
-    attn_implementation: str | None,
+    folder: Path, engine: Engine, device: str | torch.device | None, attn_implementation: str | None
 ) -> PreTrainedModel | CTranslate2Model:
-    if backend == "ctranslate2":
-        return CTranslate2Model(folder, compute_type=compute_type or "float32", device=device)
+    if engine.backend == "ctranslate2":
+        return CTranslate2Model(folder, compute_type=engine.compute_type or "float32", device=device)
     place = checked_device(device)
-    model = load_model(folder, **({"attn_implementation": attn_implementation} if attn_implementation else {}))
+    given = {"dtype": engine.dtype, "attn_implementation": attn_implementation}
+    model: Any = load_model(folder, **{name: value for name, value in given.items() if value is not None})
     return model.to(place)

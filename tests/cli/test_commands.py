@@ -26,7 +26,6 @@ from admin_nmt.cli.parsing import WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.decoding.scoring import encode_pairs, score_pairs
-from admin_nmt.decoding.search import decoding_precision
 from admin_nmt.decoding.usual_scores import UsualScores
 from admin_nmt.hub.model_folder import read_config
 from admin_nmt.hub.model_info import export_outlook
@@ -241,20 +240,6 @@ def test_evaluate(model, files, tmp_path):
     assert lines(tmp_path / "out") == translations
     (model / "README.md").write_text("---\nlanguage: [en, de]\ntags: [admin_nmt]\n---\n")
     assert invoke(*command).stdout == result.stdout  # the model tells its language
-
-
-def test_scores_and_draws_do_not_depend_on_the_processor(model, files, monkeypatch):
-    """They are in float32, also where translations are in bfloat16."""
-
-    def chosen(width):
-        raise AssertionError("the precision was chosen by the processor")
-
-    monkeypatch.setattr(decoding_precision, "products_dtype", chosen)
-    invoke("score", model, *files)
-    invoke("evaluate", model, *files, "--language", "de", "--num-beams", 1)
-    invoke("translate", model, "--text", "A line.", "--sampling")
-    with pytest.raises(AssertionError, match="chosen by the processor"):
-        invoke("translate", model, "--text", "A line.")
 
 
 def test_evaluate_takes_further_references(model, files, tmp_path):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -11,17 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 import yaml
-from datasets import Dataset
 from safetensors.torch import load_file
 from toy import Killed, write_recipe
 from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.decoding.search import decoding_precision
-from admin_nmt.hub.run_folder import CURVE, FINAL, RECIPE, RESULTS, STANDARD, TRANSLATIONS, load_results
+from admin_nmt.hub.run_folder import CURVE, FINAL, RECIPE, RESULTS, STANDARD, TRANSLATIONS
 from admin_nmt.runs import finishing
 from admin_nmt.runs.claim import claim_folder
 from admin_nmt.runs.recipe import load_recipe
@@ -101,16 +97,6 @@ def test_weights_are_compared_as_checkpoints_were(metric, greater, better, worse
     """Without a metric BLEU decides, and without BLEU the likelihood."""
     args = SimpleNamespace(metric_for_best_model=metric, greater_is_better=greater)
     assert finishing.selection_score(better, args) > finishing.selection_score(worse, args)
-
-
-def test_the_test_set_is_scored_in_float32_on_every_processor(finished, monkeypatch, tmp_path):
-    """As `evaluate` does, where the processor would choose bfloat16 for translations."""
-    monkeypatch.setattr(decoding_precision, "products_dtype", lambda width: torch.bfloat16)
-    model = shutil.copytree(finished[0] / STANDARD, tmp_path / STANDARD)
-    test = Dataset.from_dict({"source": ["A line."], "target": ["Eine Zeile."]})
-    prepared, results = SimpleNamespace(data={"test": test}, more_references=[]), load_results(finished[0])
-    finishing.score_test_set(results, model, prepared)
-    assert results.test_sentences == 1 and results.decoding.precision == "float32"
 
 
 def test_the_average_of_a_run_with_further_references_and_held_out_training_pairs(tmp_path, monkeypatch):

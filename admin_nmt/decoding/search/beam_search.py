@@ -24,7 +24,6 @@ from .module_copies import with_attention
 from .search_settings import SearchSettings
 
 SHARED_ROWS = "shared_rows"
-BLOCK = 64  # columns whose best is looked at first
 LEAVE = 8  # finished sentences leave the batch when they are one in LEAVE of it: each time, the cache is copied
 
 
@@ -142,10 +141,11 @@ class Hypotheses:
         """
         totals, origin, token = self._candidates(self._restricted(log_probs))
         is_end = torch.isin(token, self.eos)
-        self._take_ended(totals[:, : self.settings.num_beams], origin, is_end[:, : self.settings.num_beams])
-        self.scores, chosen = totals.masked_fill(is_end, -torch.inf).topk(self.settings.num_beams)
+        beams = self.settings.num_beams
+        self._take_ended(totals[:, :beams], origin[:, :beams], is_end[:, :beams])
+        self.scores, chosen = totals.masked_fill(is_end, -torch.inf).topk(beams)
         origin, token = origin.gather(1, chosen), token.gather(1, chosen)
-        own = torch.full((self.settings.num_beams,) * 2, -torch.inf, device=token.device).fill_diagonal_(0)
+        own = torch.full((beams, beams), -torch.inf, device=token.device).fill_diagonal_(0)
         self.tokens = torch.cat([_rows(self.tokens, origin), token[:, :, None]], 2)
         self.mask = torch.cat([_rows(self.mask, origin), own.expand(len(token), -1, -1)], 2)
 
@@ -175,41 +175,22 @@ class Hypotheses:
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities, hypotheses and tokens of the best continuations of each sentence, best first, [B, C]."""
         width = min(self.settings.candidates, log_probs.shape[1])
-        values, tokens = best_of_rows(log_probs, width)
+        values, tokens = log_probs.topk(width)
         totals = (values + self.scores.view(-1, 1)).view(len(self.scores), -1)
         totals, chosen = totals.topk(min(self.settings.candidates, totals.shape[1]))
         return totals, chosen // width, tokens.view(len(totals), -1).gather(1, chosen)
 
     def _take_ended(self, totals: Tensor, origin: Tensor, is_end: Tensor) -> None:
-        """Count the hypotheses among the K best candidates that end here, and remember the best."""
+        """Count the hypotheses among the K best candidates that end here, [B, K], and remember the best."""
         length = self.tokens.shape[2]
         scores = totals.masked_fill(~is_end, -torch.inf) / (length + 1) ** self.settings.length_penalty
-        if self.settings.nbest == 1:
-            self._take_best(scores, origin)
-        else:
-            self._merge(scores, origin)
-        self.ended += (scores > -torch.inf).sum(1)
-
-    def _take_best(self, scores: Tensor, origin: Tensor) -> None:
-        length = self.tokens.shape[2]
-        best, index = scores.max(1)
-        better = (best > self.best[:, 0]) & ~self.done
-        self.best[:, 0] = torch.where(better, best, self.best[:, 0])
-        tokens = _rows(self.tokens, origin.gather(1, index[:, None]))[:, 0]
-        tokens = torch.cat([tokens, self.eos[:1].expand(len(tokens), 1)], 1)
-        kept = self.best_tokens[:, 0, : length + 1]
-        kept.copy_(torch.where(better[:, None], tokens, kept))
-
-    def _merge(self, scores: Tensor, origin: Tensor) -> None:
-        """Put ended hypotheses with these scores, [B, K], in their places among the best."""
-        better = ((scores > self.best[:, -1:]).any(1) & ~self.done).nonzero().flatten()
-        shape = (len(better), scores.shape[1], self.best_tokens.shape[2])
-        tokens = self.best_tokens.new_full(shape, self.settings.eos[0])
-        tokens[:, :, : self.tokens.shape[2]] = _rows(self.tokens[better], origin[better, : scores.shape[1]])
-        ranked, order = torch.cat([self.best[better], scores[better]], 1).sort(dim=1, descending=True, stable=True)
-        self.best[better] = ranked[:, : self.settings.nbest]
-        tokens = torch.cat([self.best_tokens[better], tokens], 1)
-        self.best_tokens[better] = _rows(tokens, order[:, : self.settings.nbest])
+        done, self.ended = self.done, self.ended + (scores > -torch.inf).sum(1)
+        scores = scores.masked_fill(done[:, None], -torch.inf)
+        tokens = self.best_tokens.new_full((*scores.shape, self.best_tokens.shape[2]), self.settings.eos[0])
+        tokens[:, :, :length] = _rows(self.tokens, origin)
+        ranked, order = torch.cat([self.best, scores], 1).sort(dim=1, descending=True, stable=True)
+        self.best, order = ranked[:, : self.settings.nbest], order[:, : self.settings.nbest]
+        self.best_tokens = _rows(torch.cat([self.best_tokens, tokens], 1), order)
 
     def leave(self, done: Tensor) -> Tensor:
         """Write down the outputs of the sentences that are `done`, [B], and go on without them; returns the others."""
@@ -232,23 +213,6 @@ class Hypotheses:
 def _rows(x: Tensor, origin: Tensor) -> Tensor:
     """x [B, K, n] in the order of origin [B, K']."""
     return x.gather(1, origin[:, :, None].expand(-1, -1, x.shape[2]))
-
-
-def best_of_rows(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`x.topk(k)` of rows [N, V], on a CPU in less than half the time: the k best of a row are in k blocks of columns.
-
-    They are those blocks whose best is among the k best bests. Equal values may come in another order.
-    """
-    whole = x.shape[1] // BLOCK
-    if x.device.type != "cpu" or whole < 4 * k:
-        return x.topk(k)
-    blocks = x[:, : whole * BLOCK].unflatten(1, (whole, BLOCK))
-    chosen = blocks.amax(2).topk(k, sorted=False).indices
-    rest = x[:, whole * BLOCK :]
-    found = blocks[torch.arange(len(x))[:, None], chosen].flatten(1)
-    values, places = torch.cat([found, rest], 1).topk(k)
-    inside = chosen.gather(1, (places // BLOCK).clamp(max=k - 1)) * BLOCK + places % BLOCK
-    return values, torch.where(places < k * BLOCK, inside, places + (whole - k) * BLOCK)
 
 
 @torch.no_grad()
@@ -311,23 +275,10 @@ class Decoding:
 
 
 def output_layer(model: Any) -> Callable[[Tensor], Tensor]:
-    """A function that maps the decoder's states [N, d] to logits [N, V].
-
-    The bias of Marian's and Pegasus' logits is mostly or wholly zero; adding all of it costs a pass over all logits.
-    """
+    """A function that maps the decoder's states [N, d] to logits [N, V]."""
     if hasattr(model, "compute_logits"):
         return model.compute_logits
-    layer, bias = model.get_output_embeddings(), model.final_logits_bias.flatten()
-    columns = bias.nonzero().flatten()
-    if len(columns) > len(bias) // 8:
-        return lambda states: layer(states) + bias
-
-    def logits(states: Tensor) -> Tensor:
-        scores = layer(states)
-        scores[:, columns] += bias[columns]
-        return scores
-
-    return logits
+    return lambda states: model.get_output_embeddings()(states) + model.final_logits_bias
 
 
 def _search(model: PreTrainedModel | Ensemble, decodings: Sequence[Decoding], search: Hypotheses) -> None:

@@ -97,21 +97,11 @@ def search_ids(
 
 
 def _check_prefixes(prefixes: Sequence[Sequence[int]], limits: Tensor) -> None:
-    for number, (prefix, limit) in enumerate(zip(prefixes, limits.tolist(), strict=True)):
+    for prefix, limit in zip(prefixes, limits.tolist(), strict=True):
         if len(prefix) > limit:
-            raise LongPrefixError(number, len(prefix), limit)
-
-
-class LongPrefixError(ValueError):
-    """A prefix of a sentence, which is named by its place from 0 or by its text, is longer than it may be."""
-
-    def __init__(self, sentence: int | str, length: int, limit: int) -> None:
-        super().__init__(sentence, length, limit)
-
-    def __str__(self) -> str:
-        sentence, length, limit = self.args
-        named = sentence if isinstance(sentence, str) else f"sentence {sentence + 1}"
-        return f"the prefix of {named} has {length} tokens, but its translation may have {limit}; give a shorter one"
+            raise ValueError(
+                f"a target prefix has {len(prefix)} tokens, but its translation may have {limit}; give a shorter one"
+            )
 
 
 def _search_batch(

@@ -1,10 +1,9 @@
-"""Copies of a model's modules over the same weights, in which some modules do something else.
+"""Copies of a stack of layers over the same weights that attend by another function.
 
 The model itself stays as it is, for whoever holds it: other threads that search with it, a trainer, the user.
 """
 
 import copy
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torch import nn
@@ -15,38 +14,29 @@ M = TypeVar("M", bound=nn.Module)
 SWITCHABLE_MODELS = {"admin", "marian", "pegasus"}
 
 
-def copy_modules(module: M, changed: Callable[[nn.Module], nn.Module]) -> M:
-    """A module whose parameters, buffers and hooks are those of the original, as in replicas of `nn.DataParallel`.
+def with_attention(module: M, function: str) -> M:
+    """A copy of a stack of layers that attends by a registered function.
 
-    Args:
-        changed: gets a copy of each module inside, and gives what stands in its place.
+    Its parameters, buffers and hooks are those of the original, as in replicas of `nn.DataParallel`.
     """
     copies: dict[int, Any] = {}
-
-    def copied(original: nn.Module) -> nn.Module:
-        if id(original) not in copies:
-            one: Any = object.__new__(type(original))  # FSDP2's classes have a `__new__` that begins anew
-            vars(one).update(vars(original), _compiled_call_impl=None)  # the compiled call is the original's
-            vars(one)["_modules"] = {name: child and copied(child) for name, child in original._modules.items()}
-            copies[id(original)] = changed(one)
-        return copies[id(original)]
-
-    return copied(module)  # type: ignore[return-value]
-
-
-def with_attention(module: M, function: str) -> M:
-    """A copy of a stack of layers that attends by a registered function."""
     configs: dict[int, Any] = {}
 
-    def switched(one: Any) -> nn.Module:
+    def copied(original: nn.Module) -> nn.Module:
+        if id(original) in copies:
+            return copies[id(original)]
+        one: Any = object.__new__(type(original))  # FSDP2's classes have a `__new__` that begins anew
+        vars(one).update(vars(original), _compiled_call_impl=None)  # the compiled call is the original's
+        vars(one)["_modules"] = {name: child and copied(child) for name, child in original._modules.items()}
         if "config" in vars(one) and not isinstance(one, PreTrainedModel):  # whose own configuration is about masks
             if id(one.config) not in configs:
                 configs[id(one.config)] = copy.copy(one.config)
                 configs[id(one.config)]._attn_implementation = function
             one.config = configs[id(one.config)]
+        copies[id(original)] = one
         return one
 
-    return copy_modules(module, switched)
+    return copied(module)  # type: ignore[return-value]
 
 
 def is_switchable(model: PreTrainedModel) -> bool:

@@ -11,7 +11,7 @@ from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.options import Sampling
 from admin_nmt.decoding.scoring import score_pairs
 from admin_nmt.decoding.search import generation
-from admin_nmt.decoding.search.beam_search import Hypotheses, best_of_rows
+from admin_nmt.decoding.search.beam_search import Hypotheses
 from admin_nmt.decoding.search.generation import generate_ids
 from admin_nmt.decoding.search.search_settings import SearchSettings
 from admin_nmt.weights.exporting import standard_model
@@ -168,18 +168,6 @@ def test_another_thread_runs_the_model_in_the_middle_of_a_search(tiny_model, sou
     hook = model.model.decoder.layers[1].register_forward_hook(run_elsewhere)
     assert generate_ids(model, sources, num_beams=3) == expected
     assert found == alone
-
-
-@pytest.mark.parametrize("columns", [90, 2560, 2561, 5000])
-def test_the_best_of_wide_rows_are_those_of_topk(columns):
-    x = torch.randn(20, columns)
-    x[:, ::7] = -torch.inf
-    x[3, 5:] = -torch.inf
-    x[::2, -1] = 9.0  # behind the last whole block
-    for k in (2, 10):
-        values, places = best_of_rows(x, k)
-        assert torch.equal(values, x.topk(k).values)
-        assert torch.equal(x.gather(1, places), values)
 
 
 @pytest.mark.parametrize("nbest", [1, 2])
