@@ -11,8 +11,8 @@ import json
 import logging
 import math
 import operator
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -133,33 +133,31 @@ class CTranslate2Model:
             raise ValueError(f"{unknown}: CTranslate2 cannot search with this setting; leave it out, or use torch")
         lengths = torch.tensor([len(sequence) for sequence in sequences], dtype=torch.long)
         limits = length_limits(lengths, config, self.config).tolist()
+        batches = [batch.tolist() for batch in generation_batches(lengths.numpy(), batch_tokens)]
         outputs: list[list[ScoredIds]] = [[] for _ in sequences]
-        with progress_bar(total=len(sequences), desc="translating", unit="sentence", shown=progress) as bar:
-            batches = [batch.tolist() for batch in generation_batches(lengths.numpy(), batch_tokens)]
-            searches = (
-                self._search(
-                    [[self.pieces[token] for token in sequences[index]] for index in batch],
-                    [limits[index] for index in batch],
-                    settings,
-                )
-                for batch in batches
-            )
-            for batch, found in zip(batches, _ahead(searches, 2 * self.inter_threads), strict=True):
+
+        def search(batch: list[int]) -> list[list[ScoredIds]]:
+            rows = [[self.pieces[token] for token in sequences[index]] for index in batch]
+            return self._search(rows, [limits[index] for index in batch], settings)
+
+        # More threads than CTranslate2 has searches at a time, so that the next batch is there when one ends.
+        with (
+            progress_bar(total=len(sequences), desc="translating", unit="sentence", shown=progress) as bar,
+            ThreadPoolExecutor(2 * self.inter_threads) as pool,
+        ):
+            for batch, found in zip(batches, pool.map(search, batches), strict=True):
                 for index, hypotheses in zip(batch, found, strict=True):
                     outputs[index] = hypotheses
                 bar.update(len(batch))
         return outputs
 
-    def _search(
-        self, rows: list[list[str]], limits: list[int], settings: SearchSettings
-    ) -> Callable[[], list[list[ScoredIds]]]:
-        """Begin the search for some sentences; returns what waits for it and gives the best hypotheses of each.
+    def _search(self, rows: list[list[str]], limits: list[int], settings: SearchSettings) -> list[list[ScoredIds]]:
+        """The best hypotheses of some sentences, without their end.
 
-        They are without their end. CTranslate2 has one limit for a batch: what went beyond its own is searched again
-        with that one.
+        CTranslate2 has one limit for a batch: a sentence that went beyond its own is searched again with that one.
         """
         longest = max(limits)
-        jobs = self.model.translate_batch(
+        results = self.model.translate_batch(
             rows,
             beam_size=settings.num_beams,
             num_hypotheses=settings.num_beams,
@@ -169,21 +167,13 @@ class CTranslate2Model:
             return_end_token=True,  # its length counts then, as it does in transformers
             max_input_length=0,
             return_scores=True,
-            asynchronous=True,
         )
-        return lambda: self._hypotheses(rows, limits, settings, [job.result() for job in jobs])
-
-    def _hypotheses(
-        self, rows: list[list[str]], limits: list[int], settings: SearchSettings, results: list[Any]
-    ) -> list[list[ScoredIds]]:
-        """The hypotheses of each sentence, as CTranslate2's `results` have them."""
-        longest = max(limits)
         check_finite(all(map(math.isfinite, chain(*(result.scores for result in results)))), self.config)
         end, found = self.pieces[settings.eos[0]], []
         for row, limit, result in zip(rows, limits, results, strict=True):
             lengths = [len(tokens) - (tokens[-1] == end) for tokens in result.hypotheses]
             if max(lengths) > limit and limit < longest:
-                found += self._search([row], [limit], settings)()
+                found += self._search([row], [limit], settings)
             else:
                 best = zip(result.hypotheses, lengths, result.scores, strict=True)
                 scored = [self._scored(tokens, min(limit, n), score, settings) for tokens, n, score in best]
@@ -199,17 +189,6 @@ class CTranslate2Model:
 def thread_layout(d_model: int, device: str, threads: int) -> tuple[int, int]:
     """Batches that are searched at a time, and the threads of each, for a model of this width."""
     return (threads, 1) if device == "cpu" and d_model < WIDE else (1, threads)
-
-
-def _ahead(searches: Iterator[Callable[[], Any]], count: int) -> Iterator[Any]:
-    """Results of searches, in their order; so many have begun before the first of them is waited for."""
-    begun: deque[Callable[[], Any]] = deque()
-    for search in searches:
-        begun.append(search)
-        if len(begun) == count:
-            yield begun.popleft()()
-    while begun:
-        yield begun.popleft()()
 
 
 def _library() -> ModuleType:
@@ -242,17 +221,15 @@ def converted_folder(folder: Path, config: PreTrainedConfig) -> Path:
     _check_kind(folder, config)
     ctranslate2 = _library()
     target = CACHE / f"{fingerprint(folder)[:32]}-{ctranslate2.__version__}"
-    if _is_converted(target):
+    if folder_is_whole(target):
         return target
-    logger.info("converting %s for CTranslate2, once", folder)
-    with _stock_folder(folder, config) as stock:
-        try:
-            with new_folder(target) as temporary, refusing_code(folder):
+    with FileLock(f"{CACHE}.lock"):
+        if not folder_is_whole(target):  # else another process was faster
+            discard(target)
+            logger.info("converting %s for CTranslate2, once", folder)
+            with _stock_folder(folder, config) as stock, new_folder(target) as temporary, refusing_code(folder):
                 ctranslate2.converters.TransformersConverter(str(stock)).convert(str(temporary), force=True)
                 write_checksums(temporary)
-        except (ValueError, OSError):
-            if not folder_is_whole(target):  # else another process was faster
-                raise
     return target
 
 
@@ -319,40 +296,21 @@ def _check_kind(folder: Path, config: PreTrainedConfig) -> None:
 @contextmanager
 def _stock_folder(folder: Path, config: PreTrainedConfig) -> Iterator[Path]:
     """A checked folder that CTranslate2's converter reads: the same, or while the context is open an exported one."""
-    _check_finite_weights(folder)
-    check_weights(folder, config)
-    load_tokenizers(folder)  # refuses those that need code of their own, about which the converter would ask
-    if config.model_type in STOCK_TYPES:
-        yield folder
-        return
-    with TemporaryDirectory() as export:
-        yield _export(folder, Path(export) / "stock")
-
-
-def _is_converted(target: Path) -> bool:
-    """Tell whether there is a whole conversion; a damaged one is removed, unless another process has mended it."""
-    if not target.exists() or folder_is_whole(target):
-        return target.exists()
-    with FileLock(f"{CACHE}.lock"):
-        whole = folder_is_whole(target)
-        if not whole:
-            discard(target)
-    return whole
-
-
-def _check_finite_weights(folder: Path) -> None:
-    """CTranslate2's scores can be finite where weights are not."""
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(folder.glob("*.safetensors")):  # CTranslate2's scores can be finite where weights are not
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (it is no mapping)
                 if not file.get_tensor(name).isfinite().all():
                     raise ValueError(f"{path}: {name} is not finite (NaN or infinite); copy or train the model again")
-
-
-def _export(folder: Path, target: Path) -> Path:
-    """The stock model of a folder that this package wrote."""
-    try:
-        export_standard(load_admin_model(folder), load_tokenizers(folder)[0], target)
-    except ValueError as error:
-        raise ValueError(f"{folder}: cannot run in CTranslate2: {error}") from error
-    return target
+    check_weights(folder, config)
+    # It refuses those that need code of their own, about which the converter would ask.
+    tokenizer, _ = load_tokenizers(folder)
+    if config.model_type in STOCK_TYPES:
+        yield folder
+        return
+    with TemporaryDirectory() as temporary:
+        target = Path(temporary) / "stock"
+        try:
+            export_standard(load_admin_model(folder), tokenizer, target)
+        except ValueError as error:
+            raise ValueError(f"{folder}: cannot run in CTranslate2: {error}") from error
+        yield target

@@ -5,9 +5,8 @@ a wrong option is refused before torch is loaded.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
 
 from ..system.limits import check_limits
 
@@ -78,20 +77,6 @@ class SearchOptions:
             )
         if twice := self.generate.keys() & {one.name for one in fields(self)}:
             raise ValueError(f"generate: holds {min(twice)}, which is an option of its own; give it there")
-
-    def changed(self, **changes: Any) -> Self:
-        """Other options with these fields changed.
-
-        Raises:
-            ValueError: there is no such field, or one is beyond its limit.
-        """
-        known = [one.name for one in fields(self)]
-        for name in changes:
-            if name not in known:
-                similar = get_close_matches(name, known, 1)
-                hint = f"did you mean {similar[0]}?" if similar else "settings of transformers' own go into `generate`"
-                raise ValueError(f"{name}: is no option of a search; {hint}")
-        return replace(self, **changes)
 
     def search_arguments(self) -> dict[str, Any]:
         """Arguments of `search_ids`; forbidden texts become a processor, which needs the tokenizer."""

@@ -24,8 +24,7 @@ from .search.constraints import ForbiddenTexts
 from .search.ensemble import Ensemble
 from .search.forced_decoding import attention_to_source
 from .search.generation import search_ids
-from .search.search_settings import refuse_unknown
-from .usual_scores import UsualScores, log_unusual
+from .usual_scores import Unusual, UsualScores
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +105,7 @@ class Translator:
 
     Attributes:
         usual: the scores of the validation set, where the model's folder has them; None for no word about low ones.
-        report: is told after a search which sentences score far below `usual`, and how many were searched; by default a
-            warning in the log.
+        report: is told after a search how many sentences score far below `usual`; by default a warning in the log.
         precision: what the model computes in, in words.
     """
 
@@ -127,15 +125,14 @@ class Translator:
         )
         self.tokenizer = tokenizer
         self.target_tokenizer = target_tokenizer or tokenizer
-        self.options = (options or SearchOptions()).changed(**changes)
-        refuse_unknown(self.options.generate)
+        self.options = replace(options or SearchOptions(), **changes)
         self.precision: str = (
             model.compute_type
             if isinstance(model, CTranslate2Model)
             else str(next(model.parameters()).dtype).removeprefix("torch.")
         )
         self.usual: UsualScores | None = None
-        self.report: Callable[[Sequence[str], int], None] = log_unusual
+        self.report: Callable[[Unusual], None] = Unusual.warn
 
     @classmethod
     def from_pretrained(
@@ -170,7 +167,7 @@ class Translator:
                 device is not there; or the models of an ensemble have other vocabularies.
             ImportError: the backend is not installed.
         """
-        options = (options or SearchOptions()).changed(**changes)
+        options = replace(options or SearchOptions(), **changes)
         engine = Engine(backend=backend, compute_type=compute_type, dtype=dtype)
         if backend == "ctranslate2" and options.sampling is not None:
             raise ValueError("sampling: CTranslate2 cannot draw reproducibly; leave it out, or use torch")
@@ -215,7 +212,7 @@ class Translator:
             TypeError: `sentences` or another list is a single string, or one of them is no string.
             ValueError: one holds half a surrogate pair, or an option does not fit the model.
         """
-        found = self._search(checked(sentences), self.options.changed(**changes), target_prefixes, progress)
+        found = self._search(checked(sentences), replace(self.options, **changes), target_prefixes, progress)
         best = iter(self.target_tokenizer.batch_decode([rows[0].ids for rows, _ in found if rows], **PLAIN))
         return [next(best) if rows else "" for rows, _ in found]
 
@@ -242,7 +239,7 @@ class Translator:
         """
         if alignment_layer is not None and isinstance(self.model, CTranslate2Model):
             raise ValueError("alignment: CTranslate2 does not give a layer's attention; leave it out, or use torch")
-        found = self._search(checked(sentences), self.options.changed(**changes), target_prefixes, progress)
+        found = self._search(checked(sentences), replace(self.options, **changes), target_prefixes, progress)
         results = [self._detokenised(rows, source) for rows, source in found]
         if alignment_layer is not None:
             results = self._with_attention(results, [source for _, source in found], alignment_layer, progress)
@@ -288,7 +285,7 @@ class Translator:
         if self.usual is not None and finds_the_likeliest:
             best = {index: found[index][0][0] for index in indices}
             low = [sentences[i] for i, one in best.items() if self.usual.is_unusual(one.log_prob, len(one.ids))]
-            self.report(low, len(indices))
+            self.report(Unusual(len(indices), len(low), low[0] if low else ""))
         return found
 
     def _prefix(self, text: str) -> list[int]:

@@ -75,10 +75,6 @@ class Unusual:
     count: int = 0
     first: str = ""
 
-    def add(self, sentences: Sequence[str], total: int) -> None:
-        """Add the unusual ones among `total` sentences."""
-        self.join(Unusual(total, len(sentences), next(iter(sentences), "")))
-
     def join(self, later: "Unusual") -> None:
         """Add those of a later part of the text."""
         self.first = self.first or later.first
@@ -106,16 +102,13 @@ class TranslatedLines(list[str]):
         super().__init__(lines)
         self.unusual = unusual
 
-    def __reduce__(self) -> tuple:
-        return TranslatedLines, (list(self), self.unusual)
-
 
 def with_unusual(translator: Any, write: Callable[[Lines], Iterable[str]]) -> Callable[[Lines], TranslatedLines]:
     """A function that gives what `write` does, with the unusual sentences that `translator` meets meanwhile."""
 
     def translated(lines: Lines) -> TranslatedLines:
         unusual = Unusual()
-        translator.report = unusual.add
+        translator.report = unusual.join
         return TranslatedLines(write(lines), unusual)
 
     return translated
@@ -131,10 +124,3 @@ def add_up_unusual(in_order: InOrder, unusual: Unusual) -> InOrder:
             yield lines, translated
 
     return parts
-
-
-def log_unusual(sentences: Sequence[str], total: int) -> None:
-    """Say in the log that some of `total` sentences were unusual; nothing where there are none."""
-    unusual = Unusual()
-    unusual.add(sentences, total)
-    unusual.warn()

@@ -30,14 +30,6 @@ def test_a_wrong_option_is_refused_at_construction(kind, options, field):
         kind(**options)
 
 
-def test_a_change_is_checked_too():
-    options = SearchOptions(num_beams=4, length_penalty=0.6)
-    assert options.changed(nbest=4) == SearchOptions(num_beams=4, length_penalty=0.6, nbest=4)
-    for name in ("nbest", "num_beam"):
-        with pytest.raises(ValueError, match=name):
-            options.changed(**{name: 5})
-
-
 def test_settings_are_what_translations_depend_on():
     assert SearchOptions(batch_tokens=9).settings() == {}
     assert Engine(dtype="float32").settings() == {"backend": "torch", "dtype": "float32"}

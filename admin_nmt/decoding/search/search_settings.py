@@ -1,10 +1,7 @@
 """Settings of a beam search: from `generate`'s names and the model's own defaults to what a search needs."""
 
 import copy
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -54,8 +51,8 @@ def generation_config(
     account. Nothing lifts the ban on `<pad>` and on translations without a token.
 
     Raises:
-        ValueError: `generate` has no such setting, the length penalty is not finite, more hypotheses are to be returned
-            than a beam has, or they are asked for by `num_return_sequences`.
+        ValueError: `generate` has no such setting, more hypotheses are to be returned than a beam has, or they are
+            asked for by `num_return_sequences`.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if "num_return_sequences" in given:
@@ -66,39 +63,22 @@ def generation_config(
     config.early_stopping = None
     config.update(use_cache=True, return_dict_in_generate=False)
     config.update(**_without_start({"min_length": default.min_length, "min_new_tokens": default.min_new_tokens}))
-    refuse_unknown(config.update(**_without_start(given)))
+    if unknown := config.update(**_without_start(given)):
+        raise ValueError(f"{min(unknown)}: is no setting of generate; leave it out")
     config.update(
         min_new_tokens=max(1, config.min_new_tokens or 0),
         suppress_tokens=sorted({pad_token_id, *(default.suppress_tokens or []), *(config.suppress_tokens or [])}),
         max_length=None,
         min_length=GenerationConfig().min_length,
     )
-    if not math.isfinite(1.0 if length_penalty is None else length_penalty):
-        raise ValueError(f"length_penalty is {length_penalty}; give a finite number")
     config.length_penalty = length_penalty
     beams = 1 if config.num_beams is None else config.num_beams
-    if beams < 1:
-        raise ValueError(f"num_beams is {beams}; give 1 or more")
-    if nbest < 1 or nbest > beams:
+    if nbest > beams:
         raise ValueError(f"nbest is {nbest}, but num_beams is {beams}; give 1 to {beams}, or more beams")
     config.num_return_sequences = nbest
     if beams > 1:
         config.early_stopping = given.get("early_stopping", True)
     return config
-
-
-def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse what `generate` has no setting for, a misspelt one as a rule.
-
-    Raises:
-        ValueError: naming the first.
-    """
-    known = {name for name in vars(GenerationConfig()) if not name.startswith("_")} | {"length_limit"}
-    for name in names:
-        if name not in known:
-            similar = get_close_matches(name, known, 1)
-            hint = f"did you mean {similar[0]}?" if similar else "leave it out"
-            raise ValueError(f"{name}: is no setting of generate; {hint}")
 
 
 def _without_start(settings: dict[str, Any]) -> dict[str, Any]:

@@ -36,9 +36,7 @@ def test_a_model_that_never_ends_stops_at_its_limits(tiny_model, sources, never,
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"length_penalty": math.nan}, "length_penalty"),
         ({"num_beams": VOCABULARY + 1}, "num_beams"),
-        ({"num_beams": 0}, "num_beams"),
         ({"num_beams": 2, "nbest": 3}, "nbest"),
         ({"num_return_sequences": 2}, "num_return_sequences"),
         ({"sampling": Sampling(), "sequence_bias": {(EOS,): -50.0}}, "sequence_bias"),
