@@ -9,15 +9,18 @@ import typer
 from .options import (
     Chunk,
     Device,
+    Devices,
     EngineArguments,
     Model,
     OnCluster,
+    Processes,
     SearchArguments,
     Source,
     Target,
     check_device,
     check_language,
     check_output,
+    worker_places,
 )
 from .output import print_json, quiet, say, write_lines
 from .parsing import expanded
@@ -130,6 +133,8 @@ def synthesize(
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words on a side.")] = 250,
     max_ratio: Annotated[float, typer.Option(help="Maximum length ratio of the sides, in words; 0 for none.")] = 1.5,
     chunk: Chunk = 2000,
+    device: Devices = None,
+    processes: Processes = None,
     cluster: OnCluster = None,
 ) -> None:
     """Make synthetic training pairs.
@@ -145,7 +150,6 @@ def synthesize(
         --sampling --output runs/back-translated.tsv
     admin-nmt synthesize runs/teacher/standard --input train.en.gz --generates target \\
         --output runs/distilled.tsv
-    accelerate launch --multi_gpu --num_processes 2 -m admin_nmt synthesize ...
     """
     if not output.endswith(".tsv"):
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")
@@ -153,11 +157,11 @@ def synthesize(
     from ..data.cleaning import CleaningOptions, format_counts
     from ..decoding.synthesis import write_synthetic_pairs
     from ..hub.model_folder import local_folder
-    from ..system.processes import start_processes
 
+    if cluster is not None and (device or processes):
+        raise typer.BadParameter("--cluster gives the work to its workers; leave out --device and --processes")
     quiet()
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
-    start_processes()
     folder = local_folder(model)
     counts = write_synthetic_pairs(
         folder,
@@ -168,10 +172,10 @@ def synthesize(
         engine=engine,
         filters=filters,
         chunk=chunk,
+        places=worker_places(device, processes),
         cluster=cluster,
     )
-    if counts:  # the first process has them
-        print(f"{format_counts(counts)}\n{output}", flush=True)
+    print(f"{format_counts(counts)}\n{output}", flush=True)
 
 
 def demo(

@@ -58,6 +58,22 @@ def check_device(name: str | None) -> None:
         raise typer.BadParameter(str(error), param_hint="'--device'") from error
 
 
+def worker_places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
+    """The device of each process, and its share of the threads if there are several."""
+    import torch
+
+    names: list[str | None] = [name.strip() for name in device.split(",")] if device else []
+    for name in names:
+        check_device(name)
+    if processes and processes < len(names):
+        raise typer.BadParameter(f"--processes {processes}: --device names {len(names)}; give as many, or leave it out")
+    if processes and processes > 1 and not names:
+        names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    count = processes or len(names) or 1
+    threads = max(1, torch.get_num_threads() // count) if count > 1 else None
+    return [{"device": (names or [None])[number % len(names or [None])], "threads": threads} for number in range(count)]
+
+
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
 NewFolder = Annotated[Path, typer.Option(help="Output folder; must not exist, or be empty.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]
@@ -68,6 +84,13 @@ Source = Annotated[str, typer.Option(help="Source sentences (.gz too), or a .tsv
 Target = Annotated[str | None, typer.Option(help="Their translations, line by line, unless SOURCE holds pairs.")]
 Chunk = Annotated[int, typer.Option(min=1, help="Number of lines to sort, translate and save together.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; default: a GPU if there is one.")]
+Devices = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, cuda:1, …, or cuda:0,cuda:1,… for a process on each; default: a GPU if any."),
+]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Number of processes, each with a model, sharing devices or cores.")
+]
 OnCluster = Annotated[
     str | None,
     typer.Option("--cluster", help="Dask cluster that does the work: tcp://HOST:PORT, or its scheduler file."),

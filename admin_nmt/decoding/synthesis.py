@@ -7,26 +7,25 @@ is the source side of the training data, sequence-level distillation (Kim and Ru
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from accelerate import PartialState
+import torch
 
 from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
 from ..data.dask_cluster import Cluster
 from ..data.parallel_text import PAIR, read_lines
 from ..hub.model_folder import fingerprint, local_folder
-from ..system.processes import gather_objects, rank_and_size
 from .file_translation import PartialFile, one_line, translate_file
 from .options import Engine, SearchOptions
 from .translator import Translator
 from .usual_scores import Unusual, add_up_unusual, with_unusual
-from .worker_processes import InOrder, Load, one_after_the_other
+from .worker_processes import InOrder, translating
 
 Side = Literal["source", "target"]
 
@@ -148,30 +147,8 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("\t", " ").splitlines())
 
 
-class NoFile:
-    """Stands for the file in the other processes, which take part in every chunk, from the one that the first is at."""
-
-    def __init__(self, lines: int) -> None:
-        self.lines = lines
-
-    def skip_finished(self, lines: Iterator[str]) -> None:
-        for _ in range(self.lines):
-            next(lines)
-
-    def append(self, sources: Sequence[str], translations: Sequence[str]) -> None:
-        """Leave the writing to the first process."""
-
-    def finish(self) -> None:
-        """Leave the filtering to the first process."""
-
-
-def in_this_process(load: Load) -> InOrder:
-    """Translates the chunks in this process."""
-    return one_after_the_other(load())
-
-
 def synthesize(
-    load: Load,
+    in_order: InOrder,
     text: Sequence[str | Path],
     output: str | Path,
     *,
@@ -180,15 +157,12 @@ def synthesize(
     filters: CleaningOptions,
     chunk_size: int = 2000,
     progress: bool = False,
-    translating: Callable[[Load], InOrder] = in_this_process,
 ) -> dict[str, int]:
     """Translate text into a TSV file of filtered pairs; killed at any moment, the same call continues.
 
-    Under several processes all of them call this and translate each chunk together; the first one writes.
-
     Args:
-        load: gives the function that translates a list of sentences, on every process alike; see [`translate_whole`].
-            Where it is one of [`with_unusual`], a single warning tells of all unusual sentences.
+        in_order: gives each list of lines with their translations, see [`translate_whole`]. Where these come from
+            [`with_unusual`], a single warning tells of all unusual sentences.
         text: files of one sentence a line, which are read twice.
         output: the TSV file, which appears when it is complete; finished lines wait in `OUTPUT.partial`.
         generates: the side of the pairs that holds the translations.
@@ -196,11 +170,9 @@ def synthesize(
         filters: pairs to drop; `drop_held_out` is not looked at, for a recipe knows what is held out.
         chunk_size: lines that are translated together, sorted by length.
         progress: show a progress bar.
-        translating: makes of `load` what gives the chunks with their translations, such as [`Cluster.in_order`].
 
     Returns:
-        The counts of [`clean`], and under [`OVER_LONG`] that of lines without a translation; nothing on processes
-        other than the first.
+        The counts of [`clean`], and under [`OVER_LONG`] that of lines without a translation.
 
     Raises:
         ValueError: finished lines are of other settings or text, a text is a pipe or changes, or nothing is left of
@@ -209,36 +181,32 @@ def synthesize(
     for path in map(Path, text):
         if path.exists() and not path.is_file():
             raise ValueError(f"{path}: is no regular file; the text is read twice, so write it to one first")
-    first = rank_and_size()[0] == 0
-    file = SyntheticFile(output, settings, text=text, generates=generates, filters=filters) if first else None
-    with file or nullcontext():
-        (finished, *_) = gather_objects(file.lines if file else 0)
-        writer: Any = file or NoFile(finished)
-        unusual = Unusual()
-        in_order = add_up_unusual(translating(load), unusual)
+    unusual = Unusual()
+    with SyntheticFile(output, settings, text=text, generates=generates, filters=filters) as file:
         try:
-            translate_file(in_order, read_text(text), writer, chunk_size=chunk_size, progress=progress and first)
+            in_order = add_up_unusual(in_order, unusual)
+            translate_file(in_order, read_text(text), file, chunk_size=chunk_size, progress=progress)
         finally:
-            if first:
-                unusual.warn()
-    return file.counts if file else {}
+            unusual.warn()
+    return file.counts
 
 
 def write_synthetic_pairs(
     model: str | Path,
     inputs: list[str],
     output: str,
-    generates: Literal["source", "target"],
+    generates: Side,
     *,
     options: SearchOptions,
     engine: Engine,
     filters: CleaningOptions,
     chunk: int = 2000,
+    places: Sequence[Mapping[str, Any]] = ({},),
     cluster: str | None = None,
 ) -> dict[str, int]:
     """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
 
-    Killed, the same call continues after the finished lines, on any number of processes, each of which makes it.
+    Killed, the same call continues after the finished lines, on any number of processes.
 
     Args:
         model: folder or Hub repository of the model that translates.
@@ -248,40 +216,38 @@ def write_synthetic_pairs(
         options: of the search.
         engine: what computes it.
         chunk: lines that are sorted, translated and saved together.
-        cluster: the Dask cluster whose workers translate, see [`Cluster`]; None to do it here.
+        places: `device` and `threads` of each process that translates; by default this one alone.
+        cluster: the Dask cluster whose workers translate instead, see [`Cluster`].
 
     Returns:
-        The counts of the filters, which the first process has; nothing in the others.
-
-    Raises:
-        ValueError: the backend cannot do what was asked of it.
+        The counts of the filters.
     """
-    processes = PartialState().num_processes
-    if processes > 1 and cluster is not None:
-        raise ValueError("--cluster: one process gives the work to all workers; start a single one")
-    if processes > 1 and engine.backend != "torch":
-        raise ValueError("--backend ctranslate2: uses all cores in one process; start a single one")
     folder = local_folder(model)
-
     load = partial(_load, folder, options, engine)
+    given = {"model": fingerprint(folder)[:16], "generates": generates} | options.settings() | engine.settings()
     Path(output).parent.mkdir(parents=True, exist_ok=True)
-    with nullcontext() if cluster is None else Cluster(cluster, [folder]) as workers:
+    with ExitStack() as stack:
+        if cluster is None:
+            in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
+        else:
+            in_order = stack.enter_context(Cluster(cluster, [folder])).in_order(load)
         return synthesize(
-            load,
+            in_order,
             inputs,
             output,
             generates=generates,
-            settings={"model": fingerprint(folder)[:16], "generates": generates}
-            | options.settings()
-            | engine.settings(),
+            settings=given,
             filters=filters,
             chunk_size=chunk,
             progress=True,
-            translating=in_this_process if workers is None else workers.in_order,
         )
 
 
-def _load(folder: Path, options: SearchOptions, engine: Engine) -> Callable[[list[str]], list[str]]:
-    """Loads the model that translates lines on the device of this process."""
-    translator = Translator.from_pretrained(folder, device=PartialState().device, options=options, **asdict(engine))
+def _load(
+    folder: Path, options: SearchOptions, engine: Engine, *, device: str | None = None, threads: int | None = None
+) -> Callable[[list[str]], list[str]]:
+    """Loads the model that translates lines; called in the process that translates."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    translator = Translator.from_pretrained(folder, device=device, options=options, **asdict(engine))
     return with_unusual(translator, partial(translate_whole, translator))

@@ -1,7 +1,6 @@
 """Lines translated by several processes on one machine, each with a model of its own, in the order of one process.
 
-`synthesize` under accelerate's launcher is another way: its processes share every chunk and wait for each other after
-it. Here each takes a whole chunk, nobody waits, and nothing has to be launched.
+Each process takes a whole chunk, nobody waits, and nothing has to be launched.
 """
 
 import multiprocessing

@@ -18,7 +18,8 @@ from admin_nmt.data import arrow_cache, dask_cluster
 from admin_nmt.data.arrow_cache import for_each, jobs_run_by, map_shards
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.dask_cluster import Cluster
-from admin_nmt.decoding.synthesis import in_this_process, synthesize
+from admin_nmt.decoding.synthesis import synthesize
+from admin_nmt.decoding.worker_processes import one_after_the_other
 
 NUMBER = Features({"n": Value("int64")})
 
@@ -111,16 +112,18 @@ def test_what_was_translated_before_a_fault_is_given(cluster):
         next(parts)
 
 
-def synthetic(folder, translating=in_this_process):
+def synthetic(folder, in_order):
     folder.mkdir()
     (folder / "mono.txt").write_text("".join(f"line {number} of the text\n" for number in range(57)))
     options = {"generates": "source", "settings": {}, "filters": CleaningOptions(drop_copies=False), "chunk_size": 5}
-    synthesize(shout, [folder / "mono.txt"], folder / "pairs.tsv", translating=translating, **options)
+    synthesize(in_order, [folder / "mono.txt"], folder / "pairs.tsv", **options)
     return (folder / "pairs.tsv").read_bytes()
 
 
 def test_synthetic_pairs_are_those_of_one_machine(cluster, tmp_path):
-    assert synthetic(tmp_path / "one") == synthetic(tmp_path / "two", cluster.in_order)
+    assert synthetic(tmp_path / "one", one_after_the_other(shout())) == synthetic(
+        tmp_path / "two", cluster.in_order(shout)
+    )
 
 
 def test_a_cluster_that_cannot_do_the_work_is_refused(address, tmp_path, monkeypatch):

@@ -8,9 +8,7 @@ import sentencepiece
 import torch
 from toy import random_texts
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
-from typer.testing import CliRunner
 
-from admin_nmt.cli.app import app
 from admin_nmt.decoding.search.forced_decoding import target_log_probs
 from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.translator import Translator
@@ -108,12 +106,3 @@ def test_it_runs_in_ctranslate2(marian, tmp_path, monkeypatch):
     there = Translator.from_pretrained(marian, backend="ctranslate2").translations(sentences)
     assert [rows[0].text for rows in there] == [rows[0].text for rows in here]
     assert [rows[0].score for rows in there] == pytest.approx([rows[0].score for rows in here], abs=1e-4)
-
-
-def test_it_is_evaluated(marian, tmp_path):
-    for side in SIDES:
-        (tmp_path / side).write_text("".join(f"{text}\n" for text in SENTENCES))
-    files = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
-    command = ["evaluate", str(marian), *files, "--language", "de"]
-    results = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
-    assert results["sentences"] == results["nll_sentences"] == len(SENTENCES) and results["nll"] > 0

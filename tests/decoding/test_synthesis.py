@@ -1,20 +1,16 @@
 """Synthetic pairs: sides, filters, and the same file whenever and on however many processes it was made."""
 
-import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from toy import Killed, KilledAfter, random_texts
+from toy import Killed, KilledAfter, invoke, random_texts
 
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.decoding import synthesis
 from admin_nmt.decoding.synthesis import CUT, synthesize, translate_whole
 from admin_nmt.decoding.translator import Translator
+from admin_nmt.decoding.worker_processes import one_after_the_other
 
 FILTERS = CleaningOptions(max_words=8, drop_held_out=None)
 LINES = [f"word {number} of the text" for number in range(10)]
@@ -37,7 +33,7 @@ def text(tmp_path) -> list[Path]:
 def make(text, output, translate=None, *, generates="source", settings=None, filters=FILTERS, size=3):
     translate = translate or shouter()
     options = {"generates": generates, "settings": settings or {"model": "abc"}, "filters": filters}
-    return synthesize(lambda: translate, text, output, chunk_size=size, **options)
+    return synthesize(one_after_the_other(translate), text, output, chunk_size=size, **options)
 
 
 def read(path: Path) -> list[tuple[str, str]]:
@@ -125,24 +121,11 @@ def test_lines_that_the_model_would_cut_are_counted(text, tmp_path):
     assert (counts["total"], counts["over-long for the model"], counts["kept"]) == (10, 4, 6)
 
 
-@pytest.mark.slow
-def test_a_killed_command_goes_on_on_two_processes_to_the_bytes_of_one(model_folder, tmp_path):
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    (tmp_path / "mono").write_text("".join(f"{line}\n" for line in random_texts(300)))
-    options = ["--generates", "source", "--sampling", "--chunk", "20", "--max-ratio", "0", "--max-words", "1000"]
-    command = ["-m", "admin_nmt", "synthesize", model_folder, "--input", tmp_path / "mono", *options, "--output"]
-    subprocess.run([sys.executable, *command, tmp_path / "straight.tsv"], env=environment, check=True)
-    output, record = tmp_path / "out.tsv", tmp_path / "out.tsv.partial.json"
-    with subprocess.Popen([sys.executable, *command, output], env=environment) as process:
-        while not (record.exists() and json.loads(record.read_text())["lines"]):
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.kill()
-    assert 0 < json.loads(record.read_text())["lines"] < 300
-    launch = "-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
-    two = [sys.executable, *launch.split(), *command, output]
-    done = subprocess.run(two, env=environment, check=True, capture_output=True, text=True)
-    assert done.stdout.count("kept") == 1
-    assert output.read_bytes() == (tmp_path / "straight.tsv").read_bytes()
-    assert {target for _, target in read(output)} <= set((tmp_path / "mono").read_text().splitlines())
-    assert not list(tmp_path.glob("*.partial*")) and not list(tmp_path.glob(".out*"))
+def test_two_processes_write_the_bytes_of_one(model_folder, tmp_path):
+    (tmp_path / "mono").write_text("".join(f"{line}\n" for line in random_texts(30)))
+    command = ["synthesize", model_folder, "--input", tmp_path / "mono", "--generates", "source", "--sampling"]
+    options = ["--chunk", 10, "--max-ratio", 0, "--max-words", 1000, "--output"]
+    for name, processes in (("one.tsv", 1), ("two.tsv", 2)):
+        assert "kept" in invoke(*command, "--processes", processes, *options, tmp_path / name).stdout
+    assert (tmp_path / "one.tsv").read_bytes() == (tmp_path / "two.tsv").read_bytes()
+    assert {target for _, target in read(tmp_path / "one.tsv")} <= set((tmp_path / "mono").read_text().splitlines())

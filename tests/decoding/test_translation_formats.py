@@ -60,28 +60,6 @@ def test_the_command_writes_what_the_library_gives(model_folder):
     assert lines(invoke("translate", model_folder, model_folder, *beams, stdin=stdin)) == list(map(one_line, ensemble))
 
 
-def test_a_file_of_lists_goes_on_behind_the_finished_lists(model_folder, tmp_path, monkeypatch):
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in random_texts(5)))
-    command = ["translate", model_folder, "--input", tmp_path / "in", "--chunk", 2, "--nbest", 3, "--output"]
-    invoke(*command, tmp_path / "straight")
-    translations, calls = Translator.translations, []
-
-    def interrupted(self, sentences, **options):
-        calls.append(sentences)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return translations(self, sentences, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Translator, "translations", interrupted)
-        invoke(*command, tmp_path / "out", code=130)
-    for option, name in (("--alignment", "align"), ("--sampling", "sampling"), ("--nbest=2", "nbest")):
-        assert name in invoke(*command, tmp_path / "out", option, code=1).stderr
-    assert "after the 2 finished lines" in invoke(*command, tmp_path / "out").stderr
-    assert (tmp_path / "out").read_text() == (tmp_path / "straight").read_text()
-    assert (tmp_path / "out").read_text().startswith("0 ||| ")
-
-
 def test_the_beam_is_that_of_the_model_unless_told_otherwise(model_folder):
     """As its card was made; 5 where it has none."""
 

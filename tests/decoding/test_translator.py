@@ -5,7 +5,6 @@ import pickle
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from toy import random_texts, toy_tokenizer
 
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.decoding.options import Sampling
-from admin_nmt.decoding.search.beam_search import ScoredIds
 from admin_nmt.decoding.search.ensemble import Ensemble
 from admin_nmt.decoding.search.forced_decoding import attention_to_source
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
@@ -26,10 +24,16 @@ def expected_translations(translator: Translator, texts: list[str], **options) -
 
 
 def test_translates_each_sentence_in_its_place(model_folder):
+    """A blank one stays blank, and weights that change later are followed."""
     translator, texts = Translator.from_pretrained(model_folder, batch_tokens=30, num_beams=2), random_texts(9)
-    assert translator.translate(texts) == expected_translations(translator, texts, num_beams=2)
-    assert translator.translate(texts, num_beams=1) == expected_translations(translator, texts, num_beams=1)
-    assert translator.device == translator.model.device
+    found = translator.translate(["", texts[0], " \t\u3000", *texts[1:], "\n"])
+    assert [found.pop(index) for index in (-1, 2, 0)] == ["", "", ""]
+    assert found == expected_translations(translator, texts, num_beams=2)
+    assert translator.translate([]) == []
+    weights = {name: tensor.flip(0) for name, tensor in translator.model.state_dict().items()}
+    translator.model.load_state_dict(weights)
+    other = translator.translate(texts, num_beams=1)
+    assert other == expected_translations(translator, texts, num_beams=1) != found
 
 
 @pytest.mark.parametrize(
@@ -52,29 +56,12 @@ def test_wrong_arguments_are_named(model_folder, options, kind, named):
         translator.translate(**{"sentences": ["Ba."]} | options)
 
 
-def test_a_revision_is_asked_of_the_hub(model_folder, monkeypatch):
-    def download(name: str, revision: str, **_) -> Path:
-        assert (name, revision) == ("user/mine", "v2")
-        return model_folder
-
-    monkeypatch.setattr("admin_nmt.hub.model_folder.snapshot_download", download)
-    assert Translator.from_pretrained("user/mine", revision="v2").translate(["Ba."])
-
-
 def test_a_device_that_is_not_there_and_a_tokenizer_of_another_model_are_refused(model_folder):
     with pytest.raises(ValueError, match="cuda:99"):
         Translator.from_pretrained(model_folder, device="cuda:99")
     save_tokenizers(model_folder, toy_tokenizer(vocab_size=280))
     with pytest.raises(ValueError, match="vocab_size"):
         Translator.from_pretrained(model_folder)
-
-
-def test_blank_stays_blank(model_folder):
-    translator = Translator.from_pretrained(model_folder)
-    first, second = translator.translate(random_texts(2))
-    texts = random_texts(2)
-    assert translator.translate(["", texts[0], " \t\u3000", texts[1], "\n"]) == ["", first, "", second, ""]
-    assert translator.translate([]) == []
 
 
 def test_too_long_a_sentence_is_cut_with_a_warning(model_folder, caplog):
@@ -119,15 +106,6 @@ def test_translations_are_those_of_the_search_with_scores_and_tokens(model_folde
         assert "".join(source[0].source_tokens).removeprefix(" ") == text
         assert all(len(one.tokens) == len(row.ids) for one, row in zip(source[:1], rows[:1], strict=True))
     assert translator.translate(texts) == [rows[0].text for rows in found]
-
-
-def test_translations_of_one_text_count_once_with_the_best_score(model_folder, tokenizer):
-    translator = Translator.from_pretrained(model_folder)
-    whole, cut = tokenizer("ba do")["input_ids"][:-1], tokenizer.convert_tokens_to_ids([*"ĠbaĠdo"])
-    rows = [ScoredIds(whole, -0.1, -0.5), ScoredIds(cut, -0.2, -0.6), ScoredIds(cut[:3], -0.3, -0.7)]
-    translator.search_ids = lambda ids, **options: [rows]
-    (found,) = translator.translations(["ba"], nbest=3)
-    assert [(one.text, one.score) for one in found] == [("ba do", -0.1), ("ba", -0.3)]
 
 
 def test_attention_comes_with_each_translation(model_folder):

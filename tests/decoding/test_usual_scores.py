@@ -1,7 +1,6 @@
 """A model with a record of its validation scores says where a sentence scores far below them; others never do."""
 
 import json
-import pickle
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,8 @@ from admin_nmt.decoding.usual_scores import (
     DEVIATIONS,
     FEWEST,
     FILE,
-    TranslatedLines,
-    Unusual,
     UsualScores,
-    add_up_unusual,
-    with_unusual,
 )
-from admin_nmt.decoding.worker_processes import one_after_the_other
 from admin_nmt.runs.finishing import record_usual_scores
 
 SURE = UsualScores(sentences=100, mean=-0.01, deviation=0.0, low=-0.01)  # no toy model is as sure of anything
@@ -81,16 +75,6 @@ def test_the_likeliest_translations_of_one_model_alone_are_judged(folder, option
     Translator.from_pretrained(folder).translate(random_texts(1), **options)
     Translator.from_pretrained([folder, folder]).translate(random_texts(1))
     assert not caplog.messages
-
-
-def test_what_processes_send_is_added_up(folder):
-    translator, texts, total = Translator.from_pretrained(folder, num_beams=1), random_texts(3), Unusual()
-    write = with_unusual(translator, translator.translate)
-    sent = pickle.loads(pickle.dumps(write(texts[:1])))
-    assert isinstance(sent, TranslatedLines) and sent.unusual == Unusual(1, 1, texts[0])
-    parts = add_up_unusual(one_after_the_other(write), total)([texts[:1], [""], texts[1:]])
-    assert [list(written) for _, written in parts] == [list(write(texts[:1])), [""], list(write(texts[1:]))]
-    assert total == Unusual(3, 3, texts[0])
 
 
 def test_a_run_records_the_scores_of_its_validation_set(folder, tmp_path):

@@ -51,10 +51,6 @@ def load(folder: Path):
     return partial(obey, folder)
 
 
-def load_nothing():
-    raise FileNotFoundError(2, "No such file or directory", "weights")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def command_line():
     """The new processes are those of the command line, which load nothing heavy before they must."""
@@ -114,14 +110,6 @@ def test_what_fails_is_told_after_what_is_finished(folder, tmp_path, line, kind,
     with PartialFile(tmp_path / "out", {}) as file:
         translate_file(one_after_the_other(lambda part: [line[::-1] for line in part]), lines, file, chunk_size=2)
     assert (tmp_path / "out").read_text() == "".join(f"{line[::-1]}\n" for line in lines)
-
-
-def test_a_model_that_does_not_load_is_told():
-    with (
-        pytest.raises(ValueError, match="weights"),
-        translating([load_nothing] * 2) as two,
-    ):
-        list(two([["a"]]))
 
 
 def test_what_the_lines_raise_comes_after_the_lines_before_it(two):

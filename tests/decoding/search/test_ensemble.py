@@ -8,7 +8,7 @@ from plain_search import plain_beam_search
 from toy import random_ids
 
 from admin_nmt.decoding.options import Sampling
-from admin_nmt.decoding.search.ensemble import Ensemble, combined
+from admin_nmt.decoding.search.ensemble import Ensemble
 from admin_nmt.decoding.search.generation import generate_ids, search_ids
 from admin_nmt.weights.exporting import standard_model
 
@@ -17,7 +17,7 @@ VOCABULARY = 16
 
 @pytest.fixture
 def sources() -> list[list[int]]:
-    return random_ids(6, vocabulary=VOCABULARY, longest=7)["input_ids"][:]
+    return random_ids(4, vocabulary=VOCABULARY, longest=5)["input_ids"][:]
 
 
 @pytest.fixture
@@ -59,11 +59,6 @@ def test_models_that_share_no_vocabulary_are_refused(tiny_model, field):
     setattr(models[2].config, field, 3)
     with pytest.raises(ValueError, match=field):
         Ensemble(models)
-
-
-def test_scores_are_float32_whatever_the_logits():
-    logits = torch.randn(3, 1000).bfloat16()
-    torch.testing.assert_close(combined([logits]), logits.float().log_softmax(-1))
 
 
 def test_a_model_whose_scores_are_no_numbers_is_found(models, sources):

@@ -49,10 +49,3 @@ def test_a_layer_that_is_not_there_is_refused(tiny_model, layer, kind, named):
     model.config.model_type = kind
     with pytest.raises(ValueError, match=named):
         attention_to_source(model, [[5, 0]], [[5]], layer)
-
-
-def test_several_tokens_may_end_a_sentence(tiny_model):
-    model = tiny_model()
-    expected = attention_to_source(model, [[7, 8, 0]], [[9]], -1)
-    model.config.eos_token_id = [0, 5]
-    assert attention_to_source(model, [[7, 8, 0]], [[9]], -1)[0] == pytest.approx(expected[0])

@@ -24,7 +24,7 @@ def test_does_not_depend_on_the_batch(model, sources, beams):
 
 
 @pytest.mark.parametrize("never", [{"sequence_bias": {(EOS,): -50.0}}, {"min_new_tokens": 99}])
-@pytest.mark.parametrize(("positions", "most"), [(64, None), (64, 3), (64, 25), (24, None), (24, 40)])
+@pytest.mark.parametrize(("positions", "most"), [(64, None), (64, 25), (24, 40)])
 def test_a_model_that_never_ends_stops_at_its_limits(tiny_model, sources, never, positions, most):
     """Those of each sentence, of the caller and of the model's positions; in the search of `generate` and in ours."""
     model = tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions)
@@ -51,12 +51,9 @@ def test_settings_that_no_search_has_are_refused(model, sources, options, field)
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_beams": 1},
         {"num_beams": 4},
-        {"sampling": Sampling()},
         {"sampling": Sampling(top_k=3)},
-        {"num_beams": 1, "repetition_penalty": 1.1},  # a search by `generate`
-        {"num_beams": 4, "repetition_penalty": 1.1},
+        {"num_beams": 4, "repetition_penalty": 1.1},  # a search by `generate`
     ],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -80,9 +77,7 @@ def test_lengths_that_count_the_start_are_heeded(model, sources):
 
 
 def test_the_models_own_settings_stand_beside_the_searchs(model, sources):
-    model.generation_config.suppress_tokens = [3]
-    model.generation_config.min_new_tokens = 4
-    model.generation_config.num_beams = 3
+    model.generation_config.update(suppress_tokens=[3], min_new_tokens=4, num_beams=3)
     config = generation_config(model.generation_config, PAD, {"suppress_tokens": [5]})
     assert config.suppress_tokens == [3, 5, PAD] and config.min_new_tokens == 4
     found = generate_ids(model, sources, num_beams=None)
@@ -91,7 +86,6 @@ def test_the_models_own_settings_stand_beside_the_searchs(model, sources):
 
 
 NBEST = [
-    {"num_beams": 5},
     {"num_beams": 4, "length_penalty": 0.6},
     {"num_beams": 3, "length_penalty": 0.0, "max_new_tokens": 6},
     {"num_beams": 3, "length_penalty": 2.0, "min_new_tokens": 4},

@@ -70,13 +70,6 @@ def test_a_large_vocabulary_is_drawn_from_in_float64():
     assert drawn.tolist() == np.searchsorted(sums, uniforms[:, 0], side="right").tolist()
 
 
-def test_limits_and_suppressed_tokens(model, sources):
-    banned = [3, 4, 5]
-    for ids in generate_ids(model, sources, sampling=Sampling(), max_new_tokens=4, suppress_tokens=[PAD, *banned]):
-        assert 1 <= len(ids) <= 4
-        assert not {*ids} & {*banned, PAD, EOS}
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 99), min_size=1), st.integers(1, 20))
 def test_uniforms_are_a_prefix_and_a_function_of_seed_and_sentence(seed, source, count):
