@@ -83,11 +83,6 @@ class CTranslate2Model:
         self.config = read_config(folder)
         self.generation_config = generation_defaults(folder, self.config)
         self.device = cpu_or_gpu(device, ctranslate2.get_cuda_device_count())
-        known = {"auto", "default", *ctranslate2.get_supported_compute_types(self.device.type)}
-        if compute_type not in known:
-            raise ValueError(
-                f"compute_type: {compute_type!r} is not one of {', '.join(sorted(known))} on {self.device}"
-            )
         self.converted = converted_folder(folder, self.config)
         # As many threads as torch takes: CTranslate2's own choice does not know of torch.set_num_threads.
         self.inter_threads, intra_threads = thread_layout(

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from errno import ELOOP, ENOENT
+from errno import ENOENT
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -50,10 +50,8 @@ def translate_file(
         progress: show a progress bar.
 
     Raises:
-        ValueError: `chunk_size` is less than 1, or the finished lines are of other sources.
+        ValueError: the finished lines are of other sources.
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size}: give at least 1")
     lines = iter(lines)
     output.skip_finished(lines)
     with progress_bar(desc="lines", unit="line", initial=output.lines, shown=progress) as bar:
@@ -63,14 +61,8 @@ def translate_file(
     output.finish()
 
 
-def _no_link(path: str, flags: int) -> int:
-    """Open a file whose name anyone can foresee, unless it is a link, which would lead the writing elsewhere.
-
-    Raises:
-        OSError: it is a link.
-    """
-    if Path(path).is_symlink():
-        raise OSError(ELOOP, "is a link, and translations are not written through one; delete it", str(path))
+def _not_through_a_link(path: str, flags: int) -> int:
+    """Open a file whose name anyone can foresee; a link there would lead the writing elsewhere, and is an OSError."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
@@ -106,7 +98,7 @@ class PartialFile:
         with ExitStack() as undo:
             self._lock()
             undo.callback(self._unlock)
-            self.file = undo.enter_context(open(self.partial, "ab", opener=_no_link))
+            self.file = undo.enter_context(open(self.partial, "ab", opener=_not_through_a_link))
             if self.file.tell():
                 self._resume()
             else:
@@ -189,12 +181,8 @@ class PartialFile:
         self._write_record()
 
     def _write_record(self) -> None:
-        record = {
-            "settings": self.settings,
-            "lines": self.lines,
-            "bytes": self.bytes,
-            "sources": self.digest.hexdigest(),
-        }
+        record = {"settings": self.settings, "lines": self.lines, "bytes": self.bytes}
+        record["sources"] = self.digest.hexdigest()
         write_text_whole(self.record, json.dumps(record, indent=2))
 
     def finish(self) -> None:

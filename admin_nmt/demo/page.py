@@ -88,24 +88,19 @@ def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> 
     Raises:
         OSError: the port is taken.
     """
-    try:
-        _, address, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            prevent_thread_lock=True,
-            quiet=True,
-            share=False,
-            show_error=True,
-            ssr_mode=False,
-            run_history=False,
-            footer_links=["api", "settings"],
-            theme=gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=FONTS),
-            css=STYLE,
-        )
-    except OSError as error:
-        if port is None:
-            raise
-        raise OSError(f"port {port}: something else listens there, or it may not be used; choose another") from error
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        prevent_thread_lock=True,
+        quiet=True,
+        share=False,
+        show_error=True,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=["api", "settings"],
+        theme=gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=FONTS, font_mono=FONTS),
+        css=STYLE,
+    )
     return address
 
 

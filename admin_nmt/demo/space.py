@@ -20,7 +20,7 @@ from .description import describe_model
 PACKAGE = Path(__file__).parents[1]
 SOURCES = (".py", ".css", ".jinja", ".tsv", ".typed")
 # Rooms that the page does without.
-NOT_SHOWN = ("accelerate", "cli", "experiments", "grids", "recipes", "runs", "trainer")
+NOT_SHOWN = ("cli", "experiments", "runs", "trainer")
 # These have the releases of the machine that published. The others keep the package's own bounds, for a Space adds
 # packages of the Hub that have bounds of their own.
 PINNED = ("torch", "transformers", "ctranslate2")

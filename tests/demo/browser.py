@@ -1,7 +1,6 @@
 """Chromium without a screen, for the tests of the page."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,16 +32,13 @@ class Page:
     Args:
         driver: of the browser.
         address: of the page.
-        width, height: of the window, in pixels.
-        dark: whether the visitor's system prefers dark colours.
+        width: of the window, in pixels.
     """
 
-    def __init__(self, driver: Chrome, address: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def __init__(self, driver: Chrome, address: str, width: int = 1280) -> None:
         self.driver = driver
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         driver.get(address)
         self.wait(lambda: driver.find_elements(By.ID, "translate"))
 
@@ -77,16 +73,6 @@ class Page:
     def count(self, selector: str) -> int:
         return self.driver.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
 
-    def places(self, selector: str) -> list[tuple[int, int]]:
-        """Left and upper edge of elements, in pixels."""
-        found = self.driver.find_elements(By.CSS_SELECTOR, selector)
-        return [(element.rect["x"], element.rect["y"]) for element in found]
-
-    def colour(self, selector: str) -> list[int]:
-        """Red, green and blue of an element's background."""
-        found = self.driver.find_element(By.CSS_SELECTOR, selector).value_of_css_property("background-color")
-        return [int(number) for number in re.findall(r"\d+", found)[:3]]
-
     def cut_off(self) -> list[str]:
         """What reaches beyond the right edge of the window, apart from what scrolls by itself."""
         return self.driver.execute_script(BEYOND)
@@ -97,10 +83,6 @@ class Page:
         sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return {urlsplit(url).hostname for url in sent if url.startswith(("http", "ws"))} - {None}
 
-    def complaints(self) -> list[str]:
-        """What the console calls an error."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
-
 
 @contextmanager
 def browser() -> Iterator[Chrome]:
@@ -109,7 +91,7 @@ def browser() -> Iterator[Chrome]:
     with TemporaryDirectory() as profile:
         options = ChromeOptions()
         options.binary_location = program
-        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+        options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
         chrome = Chrome(options=options, service=ChromeService(driver))

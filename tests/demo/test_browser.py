@@ -1,4 +1,4 @@
-"""The page in Chromium, as visitors use it: type, translate, read the result; light and dark, wide and narrow."""
+"""The page in Chromium, as visitors use it: type, translate, read the result; wide and narrow."""
 
 from collections.abc import Callable, Iterator
 
@@ -44,34 +44,20 @@ BEST_FIVE = SearchOptions(num_beams=5, nbest=5, length_penalty=1.0)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("dark", [False, True])
-def test_type_translate_read(visit, served, width, dark):
-    page = visit(served, width=width, dark=dark)
+def test_type_translate_read(visit, served, width):
+    page = visit(served, ServedModel(served.folder), width=width)
     (text,) = random_texts(1)
     expected = served.translate([text], BEST_FIVE)
-    assert page.write(text).press_translate().translations() == [expected.text]
+    assert page.write(text).press_translate().translations() == [expected.text] * 2
     page.wait(lambda: page.count(".heat-map td"))
-    (shown,) = page.text(".alternatives")
+    shown = page.text(".alternatives")[0]
     assert "score" in shown and all(word in shown for word in expected.text.split())
     for token in expected.translations[0][0].source_tokens[:3]:  # the table draws what is in sight
         assert token.strip() in page.text(".heat-map")[0]
-    assert not page.cut_off() and not page.complaints()
-    assert page.hosts() == {"127.0.0.1"}
-    background = page.colour("body")
-    assert (sum(background) < 3 * 64) if dark else (sum(background) > 3 * 192)
+    assert not page.cut_off() and page.hosts() == {"127.0.0.1"}
 
 
-@pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
-def test_two_models(visit, served, model_folder, width, columns):
-    page = visit(served, ServedModel(model_folder), width=width)
-    (text,) = random_texts(1)
-    first, second = page.write(text).press_translate().translations()
-    assert first == second
-    assert len({left for left, _ in page.places(".translation textarea")}) == columns
-    assert not page.cut_off()
-
-
-def test_text_that_looks_like_code(visit, served, monkeypatch):
+def test_text_that_looks_like_code(visit, served):
     """What visitors write and models say is shown, and neither run nor filled in."""
     hostile = "<img src=x onerror=document.title='run'> ${7*7} {{7*7}}"
     page = visit(served)
@@ -81,7 +67,7 @@ def test_text_that_looks_like_code(visit, served, monkeypatch):
     assert "run" not in page.driver.title and not page.count("img[src=x]")
 
 
-def test_an_example_is_one_click_away(visit, served, monkeypatch):
+def test_an_example_is_one_click_away(visit, served):
     (text,) = random_texts(1)
     object.__setattr__(served.description.card, "examples", (text,))
     page = visit(served).press(".example")

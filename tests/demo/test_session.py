@@ -53,14 +53,6 @@ def test_ctranslate2_answers_too(served, model_folder, engine):
     assert answer.text.split("\n") == translator.translate(lines, num_beams=5, length_penalty=1.0)
 
 
-def test_visitors_at_the_same_time_get_what_each_would_alone(served):
-    asked = [(random_texts(1, seed), options(1 + seed % 3)) for seed in range(8)]
-    alone = [served.translate(*one).text for one in asked]
-    with ThreadPoolExecutor(4) as pool:
-        together = [answer.text for answer in pool.map(lambda one: served.translate(*one), asked)]
-    assert together == alone
-
-
 def test_an_engine_is_loaded_once(served, monkeypatch):
     pytest.importorskip("ctranslate2")
     loaded, gate, load = [], Barrier(4), Translator.from_pretrained

@@ -9,7 +9,6 @@ import pytest
 from finished_run import REPO
 from huggingface_hub import snapshot_download
 from huggingface_hub.repocard import SpaceCard
-from test_publishing import files
 
 from admin_nmt.demo import space
 
@@ -46,24 +45,6 @@ def test_a_private_space_of_a_model_without_standard_class(make_run, hub):
     urls = list(space.publish_with_space(make_run(variant="dlcl_pre_ln"), REPO, private=True))
     assert list(hub.repos) == [REPO, SPACE] and all(repo.private for repo in hub.repos.values())
     assert urls[-1].startswith(f"{hub.url}/spaces/{REPO}/commit/")
-
-
-def test_a_later_package_takes_the_place_of_an_earlier_one(make_run, hub, publish, monkeypatch):
-    run = make_run()
-    assert not publish(run, "--repo", REPO, "--space")
-    before = files(hub, SPACE)
-    assert not publish(run, "--repo", REPO, "--space") and len(hub.repos[SPACE].messages) == 2
-    monkeypatch.setattr(space, "NOT_SHOWN", (*space.NOT_SHOWN, "metrics"))
-    assert not publish(run, "--repo", REPO, "--space")
-    assert before - files(hub, SPACE) == {path for path in before if path.startswith("admin_nmt/metrics/")}
-
-
-def test_what_publish_refuses_makes_no_space(make_run, hub, publish):
-    run = make_run()
-    with (run / "standard" / "README.md").open("a") as card:
-        card.write("Better than it is.\n")
-    assert "README.md: differs from what" in publish(run, "--repo", REPO, "--space")
-    assert not hub.requests
 
 
 def test_without_gradio(make_run, hub, publish, monkeypatch):

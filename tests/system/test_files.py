@@ -97,7 +97,7 @@ def test_links_under_foreseeable_names_lead_nobody_elsewhere(tmp_path, suffix):
         file.append(["a"], ["b"])
     assert not leftover.is_symlink() and (victim / "file").read_text() == "mine"
     (folder / "more.partial").symlink_to(victim / "file")
-    with pytest.raises(OSError, match="is a link"), PartialFile(folder / "more", {}):
+    with pytest.raises(OSError, match="more"), PartialFile(folder / "more", {}):
         pass
     assert (victim / "file").read_text() == "mine" and not (folder / "more.partial.lock").exists()
 
