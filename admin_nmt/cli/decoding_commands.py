@@ -1,6 +1,8 @@
 """Commands that use a model besides translate: score, evaluate, synthesize, demo."""
 
 import math
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,6 +26,7 @@ from .options import (
 )
 from .output import print_json, quiet, say, write_lines
 from .parsing import expanded
+from .translate_command import load_translator
 
 
 def score(
@@ -127,7 +130,7 @@ def synthesize(
     model: Model,
     input: Annotated[list[str], typer.Option(help="Monolingual text, one sentence a line (.gz too); repeatable.")],
     generates: Annotated[Literal["source", "target"], typer.Option(help="Side of the pairs to generate.")],
-    output: Annotated[str, typer.Option(help="File of the pairs, .tsv: source, tab, target.")],
+    output: Annotated[Path, typer.Option(help="File of the pairs, .tsv: source, tab, target.")],
     search: SearchArguments,
     engine: EngineArguments,
     max_words: Annotated[int, typer.Option(min=1, help="Maximum number of words on a side.")] = 250,
@@ -151,30 +154,40 @@ def synthesize(
     admin-nmt synthesize runs/teacher/standard --input train.en.gz --generates target \\
         --output runs/distilled.tsv
     """
-    if not output.endswith(".tsv"):
+    if output.suffix != ".tsv":
         raise typer.BadParameter(f"{output}: give a name that ends in .tsv, as recipes know such files")
 
     from ..data.cleaning import CleaningOptions, format_counts
-    from ..decoding.synthesis import write_synthetic_pairs
-    from ..hub.model_folder import local_folder
+    from ..data.dask_cluster import Cluster
+    from ..decoding import synthesis
+    from ..decoding.worker_processes import translating
+    from ..hub.model_folder import fingerprint, local_folder
 
     if cluster is not None and (device or processes):
         raise typer.BadParameter("--cluster gives the work to its workers; leave out --device and --processes")
+    places = worker_places(device, processes)
     quiet()
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     folder = local_folder(model)
-    counts = write_synthetic_pairs(
-        folder,
-        input,
-        output,
-        generates,
-        options=search.options(folder),
-        engine=engine,
-        filters=filters,
-        chunk=chunk,
-        places=worker_places(device, processes),
-        cluster=cluster,
-    )
+    options = search.options(folder)
+    load = partial(load_translator, [folder], None, synthesis.translate_whole, False, options, engine)
+    settings = {"model": fingerprint(folder)[:16], "generates": generates} | options.settings() | engine.settings()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        if cluster is None:
+            in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
+        else:
+            in_order = stack.enter_context(Cluster(cluster, [folder])).in_order(load)
+        counts = synthesis.synthesize(
+            in_order,
+            input,
+            output,
+            generates=generates,
+            settings=settings,
+            filters=filters,
+            chunk_size=chunk,
+            progress=True,
+        )
     print(f"{format_counts(counts)}\n{output}", flush=True)
 
 

@@ -6,26 +6,19 @@ is the source side of the training data, sequence-level distillation (Kim and Ru
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
-from ..data.dask_cluster import Cluster
 from ..data.parallel_text import PAIR, read_lines
-from ..hub.model_folder import fingerprint, local_folder
 from .file_translation import PartialFile, one_line, translate_file
-from .options import Engine, SearchOptions
 from .translator import Translator
-from .usual_scores import Unusual, add_up_unusual, with_unusual
-from .worker_processes import InOrder, translating
+from .usual_scores import Unusual, add_up_unusual
+from .worker_processes import InOrder
 
 Side = Literal["source", "target"]
 
@@ -38,12 +31,13 @@ def read_text(files: Sequence[str | Path]) -> Iterator[str]:
     return chain.from_iterable(map(read_lines, files))
 
 
-def translate_whole(translator: Translator, lines: Sequence[str]) -> list[str]:
+def translate_whole(translator: Translator, lines: Sequence[str], *, progress: bool = False) -> list[str]:
     """Translations of the lines that the model reads to their end, [`CUT`] for each of the others."""
     longest = translator.model.config.max_position_embeddings
     rows = translator.tokenizer(list(lines), truncation=False, verbose=False)["input_ids"]
     fits = [len(row) <= longest for row in rows]
-    translations = iter(translator.translate([line for line, fit in zip(lines, fits, strict=True) if fit]))
+    whole = [line for line, fit in zip(lines, fits, strict=True) if fit]
+    translations = iter(translator.translate(whole, progress=progress))
     return [one_line(next(translations)) if fit else CUT for fit in fits]
 
 
@@ -189,65 +183,3 @@ def synthesize(
         finally:
             unusual.warn()
     return file.counts
-
-
-def write_synthetic_pairs(
-    model: str | Path,
-    inputs: list[str],
-    output: str,
-    generates: Side,
-    *,
-    options: SearchOptions,
-    engine: Engine,
-    filters: CleaningOptions,
-    chunk: int = 2000,
-    places: Sequence[Mapping[str, Any]] = ({},),
-    cluster: str | None = None,
-) -> dict[str, int]:
-    """Translate files with a model and leave the pairs that pass the filters in a TSV file, source and target.
-
-    Killed, the same call continues after the finished lines, on any number of processes.
-
-    Args:
-        model: folder or Hub repository of the model that translates.
-        inputs: files of text, one sentence a line (.gz too).
-        output: a file whose name ends in .tsv.
-        generates: the side of the pairs that the model writes.
-        options: of the search.
-        engine: what computes it.
-        chunk: lines that are sorted, translated and saved together.
-        places: `device` and `threads` of each process that translates; by default this one alone.
-        cluster: the Dask cluster whose workers translate instead, see [`Cluster`].
-
-    Returns:
-        The counts of the filters.
-    """
-    folder = local_folder(model)
-    load = partial(_load, folder, options, engine)
-    given = {"model": fingerprint(folder)[:16], "generates": generates} | options.settings() | engine.settings()
-    Path(output).parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        if cluster is None:
-            in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
-        else:
-            in_order = stack.enter_context(Cluster(cluster, [folder])).in_order(load)
-        return synthesize(
-            in_order,
-            inputs,
-            output,
-            generates=generates,
-            settings=given,
-            filters=filters,
-            chunk_size=chunk,
-            progress=True,
-        )
-
-
-def _load(
-    folder: Path, options: SearchOptions, engine: Engine, *, device: str | None = None, threads: int | None = None
-) -> Callable[[list[str]], list[str]]:
-    """Loads the model that translates lines; called in the process that translates."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    translator = Translator.from_pretrained(folder, device=device, options=options, **asdict(engine))
-    return with_unusual(translator, partial(translate_whole, translator))
