@@ -22,11 +22,9 @@ from .options import (
     check_device,
     check_language,
     check_output,
-    worker_places,
 )
 from .output import print_json, quiet, say, write_lines
 from .parsing import expanded
-from .translate_command import load_translator
 
 
 def score(
@@ -160,30 +158,29 @@ def synthesize(
     from ..data.cleaning import CleaningOptions, format_counts
     from ..data.dask_cluster import Cluster
     from ..decoding import synthesis
+    from ..decoding.translation_job import TranslationJob, places
     from ..decoding.worker_processes import translating
-    from ..hub.model_folder import fingerprint, local_folder
+    from ..hub.model_folder import local_folder
 
     if cluster is not None and (device or processes):
         raise typer.BadParameter("--cluster gives the work to its workers; leave out --device and --processes")
-    places = worker_places(device, processes)
+    where = places(device, processes)
     quiet()
     filters = CleaningOptions(max_words=max_words, max_ratio=max_ratio or None, drop_held_out=None)
     folder = local_folder(model)
-    options = search.options(folder)
-    load = partial(load_translator, [folder], None, synthesis.translate_whole, False, options, engine)
-    settings = {"model": fingerprint(folder)[:16], "generates": generates} | options.settings() | engine.settings()
+    job = TranslationJob([folder], synthesis.translate_whole, None, search.options(folder), engine, quiet)
     output.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         if cluster is None:
-            in_order = stack.enter_context(translating([partial(load, **place) for place in places]))
+            in_order = stack.enter_context(translating([partial(job.load, **place) for place in where]))
         else:
-            in_order = stack.enter_context(Cluster(cluster, [folder])).in_order(load)
+            in_order = stack.enter_context(Cluster(cluster, [folder])).in_order(job.load)
         counts = synthesis.synthesize(
             in_order,
             input,
             output,
             generates=generates,
-            settings=settings,
+            settings=job.settings() | {"generates": generates},
             filters=filters,
             chunk_size=chunk,
             progress=True,

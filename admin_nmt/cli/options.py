@@ -58,22 +58,6 @@ def check_device(name: str | None) -> None:
         raise typer.BadParameter(str(error), param_hint="'--device'") from error
 
 
-def worker_places(device: str | None, processes: int | None) -> list[dict[str, Any]]:
-    """The device of each process, and its share of the threads if there are several."""
-    import torch
-
-    names: list[str | None] = [name.strip() for name in device.split(",")] if device else []
-    for name in names:
-        check_device(name)
-    if processes and processes < len(names):
-        raise typer.BadParameter(f"--processes {processes}: --device names {len(names)}; give as many, or leave it out")
-    if processes and processes > 1 and not names:
-        names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    count = processes or len(names) or 1
-    threads = max(1, torch.get_num_threads() // count) if count > 1 else None
-    return [{"device": (names or [None])[number % len(names or [None])], "threads": threads} for number in range(count)]
-
-
 Model = Annotated[str, typer.Argument(help="Folder or Hub repository of a model.", show_default=False)]
 NewFolder = Annotated[Path, typer.Option(help="Output folder; must not exist, or be empty.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)]

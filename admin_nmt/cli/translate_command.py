@@ -11,7 +11,9 @@ import typer
 from ..system.loading import loading
 from .options import (
     Chunk,
+    Devices,
     EngineArguments,
+    Processes,
     SearchArguments,
     check_language,
     check_output,
@@ -139,13 +141,8 @@ def translate(
     search: SearchArguments,
     engine: EngineArguments,
     chunk: Chunk = 2000,
-    device: Annotated[
-        str | None,
-        typer.Option(help="cpu, cuda, cuda:1, …, or cuda:0,cuda:1,… for a process on each; default: a GPU if any."),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes, each with a model, sharing devices or cores.")
-    ] = None,
+    device: Devices = None,
+    processes: Processes = None,
 ) -> None:
     """Translate a file, stdin or one sentence.
 

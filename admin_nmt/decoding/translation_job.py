@@ -32,7 +32,7 @@ class TranslationJob:
 
     Attributes:
         folders: of the model, or of several as an ensemble.
-        writing: what is written for a line.
+        writing: gives what is written for some lines, from a translator and these; a [`LineTranslator`] as a rule.
         language: code of the language whose sentences are translated one by one; None for whole lines.
         options: of the search.
         engine: what computes it.
@@ -40,7 +40,7 @@ class TranslationJob:
     """
 
     folders: list[Path]
-    writing: LineTranslator
+    writing: Callable[..., list[str]]
     language: str | None
     options: SearchOptions
     engine: Engine
@@ -48,7 +48,7 @@ class TranslationJob:
 
     @loading()
     def load(
-        self, progress: bool, *, device: str | None, threads: int | None
+        self, progress: bool = False, *, device: str | None = None, threads: int | None = None
     ) -> Callable[[list[str]], TranslatedLines]:
         """Load the model, in this process; gives what translates lines.
 
@@ -74,9 +74,10 @@ class TranslationJob:
     def settings(self) -> dict[str, Any]:
         """What the lines of a file depend on besides their sources, as JSON; without what is as by default."""
         model = "+".join(fingerprint(folder)[:16] for folder in self.folders)
-        default = LineTranslator()
-        written = {name: value for name, value in asdict(self.writing).items() if value != getattr(default, name)}
-        settings = {"model": model, "split_sentences": self.language} | written
+        settings = {"model": model, "split_sentences": self.language}
+        if isinstance(self.writing, LineTranslator):
+            default = LineTranslator()
+            settings |= {name: value for name, value in asdict(self.writing).items() if value != getattr(default, name)}
         return settings | self.options.settings() | self.engine.settings()
 
 
@@ -136,7 +137,7 @@ def translate_lines(
             say(f"continuing after the {finished} finished lines of {file.partial}")
         loads = [partial(job.load, inside, **place) for place in processes]
         in_order = add_up_unusual(stack.enter_context(translating(loads)), unusual)
-        if job.writing.form == "nbest":
+        if isinstance(job.writing, LineTranslator) and job.writing.form == "nbest":
             in_order = numbered(in_order, finished)
         if file:
             translate_file(in_order, lines, file, chunk_size=chunk_size, progress=progress)
