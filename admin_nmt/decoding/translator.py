@@ -76,10 +76,7 @@ def _membership(tokens: list[str]) -> np.ndarray:
 
 
 Detokenised = list[tuple[Translation, list[int]]]  # the translations of a sentence, with the ids of each
-CUT = (
-    "cut %d of %d sentences to the model's %d tokens; where they are paragraphs, --split-sentences, or "
-    "translate_paragraphs in Python, translates their sentences one by one"
-)
+CUT = "cut %d of %d sentences to the model's %d tokens; --split-sentences translates paragraphs sentence by sentence"
 # Marian's tokenizers and fairseq's read target text in another state than source text: one call at a time. Those of
 # the tokenizers library have no such state.
 ONE_AT_A_TIME = threading.Lock()
@@ -90,11 +87,9 @@ class Translator:
     """A model with its tokenizers: text in, text out.
 
     Threads may share one, also through `asyncio.to_thread`, and may run `generate` or `score_pairs` on its model
-    meanwhile. Their searches run side by side, which pays where each takes few cores (`torch.set_num_threads`);
-    CTranslate2 runs one batch after the other or, of a narrow model, one on each thread. The model must not be trained
-    meanwhile. A tokenizer remembers truncation and padding: code that uses `tokenizer` with them at the same time needs
-    a copy of its own. With torch.distributed, only one thread of a process may translate. A pickle holds the model;
-    that of CTranslate2 names its folder and loads it again.
+    meanwhile; the model must not be trained meanwhile. A tokenizer remembers truncation and padding: code that uses
+    `tokenizer` with them at the same time needs a copy of its own. With torch.distributed, only one thread of a process
+    may translate. A pickle holds the model; that of CTranslate2 names its folder and loads it again.
 
     Args:
         model: any translation model with Marian's field names in its configuration, which is put into evaluation mode,
@@ -117,8 +112,6 @@ class Translator:
         options: SearchOptions | None = None,
         **changes: Any,
     ) -> None:
-        if tokenizer is None:
-            raise TypeError("tokenizer: is None; give the one that belongs to the model")
         self.model = model
         self.search_ids: Callable[..., list[list[ScoredIds]]] = (
             model.search_ids if isinstance(model, CTranslate2Model) else partial(search_ids, model.eval())
@@ -143,7 +136,6 @@ class Translator:
         device: str | torch.device | None = None,
         compute_type: str | None = None,
         dtype: str | torch.dtype | None = None,
-        attn_implementation: str | None = None,
         revision: str | None = None,
         options: SearchOptions | None = None,
         **changes: Any,
@@ -157,8 +149,6 @@ class Translator:
             device: where to run; by default a GPU if there is one.
             compute_type: the precision of CTranslate2; see [`Engine`].
             dtype: the precision of torch; see [`Engine`].
-            attn_implementation: of torch: how the encoder attends, "sdpa", "eager", ...; by default as transformers
-                chooses. The decoder has its own.
             revision: branch, tag or commit of a Hub repository.
             options, changes: of the search, as of the constructor.
 
@@ -176,9 +166,7 @@ class Translator:
         source, target = _common_tokenizers(folders)
         if len(folders) > 1 and backend != "torch":
             raise ValueError(f"backend: {backend!r} cannot run an ensemble; leave it out, or name one model")
-        if backend == "ctranslate2" and attn_implementation:
-            raise ValueError("attn_implementation: belongs to the backend 'torch'; leave it out")
-        models = [_load(folder, engine, device, attn_implementation) for folder in folders]
+        models = [_load(folder, engine, device) for folder in folders]
         translator = cls(models[0] if len(models) == 1 else Ensemble(models), source, target, options)
         logger.info("%s translates in %s", folders[0], translator.precision)
         translator.usual = UsualScores.load(folders[0]) if len(folders) == 1 else None
@@ -346,12 +334,9 @@ def _common_tokenizers(folders: Sequence[Path]) -> tuple[PreTrainedTokenizerBase
     return first
 
 
-def _load(
-    folder: Path, engine: Engine, device: str | torch.device | None, attn_implementation: str | None
-) -> PreTrainedModel | CTranslate2Model:
+def _load(folder: Path, engine: Engine, device: str | torch.device | None) -> PreTrainedModel | CTranslate2Model:
     if engine.backend == "ctranslate2":
         return CTranslate2Model(folder, compute_type=engine.compute_type or "float32", device=device)
     place = checked_device(device)
-    given = {"dtype": engine.dtype, "attn_implementation": attn_implementation}
-    model: Any = load_model(folder, **{name: value for name, value in given.items() if value is not None})
+    model: Any = load_model(folder, **({} if engine.dtype is None else {"dtype": engine.dtype}))
     return model.to(place)

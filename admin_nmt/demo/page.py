@@ -39,9 +39,7 @@ COLOURS = {SCORE: "#64748b", LOG_PROBABILITY: "#94a3b8", DIFFERENT: "#f59e0b"}
 
 
 def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
-    """Build the page of some models, which [`serve`] then starts.
-
-    One model stands beside the text, several stand side by side below it.
+    """Build the page of some models, which stand beside the text and each other; [`serve`] starts it.
 
     Args:
         models: at least one; the title, the examples and the length penalty are those of the first.
@@ -56,13 +54,8 @@ def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
             with gr.Column(min_width=NARROWEST):
                 text, clear, translate, settings = _controls(models, languages)
             if len(models) == 1:
-                with gr.Column(min_width=NARROWEST):
-                    found = _translation(language_name(languages[1]) if languages else "Translation", languages)
-        if len(models) == 1:
-            _show_details(found[2], languages)
-        else:
-            with gr.Row():
-                found = [part for name in names for part in _column(name, languages)]
+                names = [language_name(languages[1]) if languages else "Translation"]
+            found = [part for name in names for part in _column(name, languages)]
         gr.on(
             [translate.click, text.submit],
             lambda *inputs: _translate(models, *inputs),
@@ -147,33 +140,24 @@ def _settings(length_penalty: float, layers: int) -> list[Any]:
     ]
 
 
-def _column(name: str, languages: tuple[str, str] | None) -> list[Any]:
-    """The translation and the details of one of several models, in a column."""
+def _column(label: str, languages: tuple[str, str] | None) -> list[Any]:
+    """The column of a model: the box of the translation, the line below it, and the answer of which all is made."""
+    rtl = languages is not None and is_written_leftward(languages[1])
     with gr.Column(min_width=NARROWEST):
-        found = _translation(name, languages)
-        _show_details(found[2], languages)
-    return found
-
-
-def _translation(label: str, languages: tuple[str, str] | None) -> list[Any]:
-    """The box of the translation, the line below it, and the answer of which both are made."""
-    box = gr.Textbox(
-        label=label,
-        placeholder="The translation appears here",
-        lines=5,
-        max_lines=12,
-        rtl=_is_leftward(languages),
-        buttons=["copy"],
-        interactive=False,
-        autoscroll=False,
-        elem_classes="translation",
-    )
-    return [box, gr.Markdown(elem_classes="below"), gr.State()]
-
-
-def _is_leftward(languages: tuple[str, str] | None) -> bool:
-    """Tell whether the translation runs from right to left."""
-    return languages is not None and is_written_leftward(languages[1])
+        box = gr.Textbox(
+            label=label,
+            placeholder="The translation appears here",
+            lines=5,
+            max_lines=12,
+            rtl=rtl,
+            buttons=["copy"],
+            interactive=False,
+            autoscroll=False,
+            elem_classes="translation",
+        )
+        line, answer = gr.Markdown(elem_classes="below"), gr.State()
+        _show_details(answer, rtl)
+    return [box, line, answer]
 
 
 def _translate(
@@ -214,7 +198,7 @@ def summary(answer: Answer) -> str:
     return f"⚠ {which} probably unlike what the model was trained on, and translated wrongly.\n\n{line}"
 
 
-def _show_details(state: gr.State, languages: tuple[str, str] | None) -> None:
+def _show_details(state: gr.State, rtl: bool) -> None:
     """Show the best translations of each sentence, and the attention of the first, whenever the answer changes."""
 
     @gr.render(state, triggers=[state.change], show_progress="hidden")
@@ -229,7 +213,7 @@ def _show_details(state: gr.State, languages: tuple[str, str] | None) -> None:
                     label="Best translations",
                     show_legend=True,
                     color_map=COLOURS,
-                    rtl=_is_leftward(languages),
+                    rtl=rtl,
                     elem_classes="alternatives",
                 )
                 weights = found[0].attention

@@ -32,7 +32,7 @@ def flat(scores: list[list[float]]) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("variant", "standard"),
-    [("admin", False), ("admin", True), ("pre_ln", True), ("dlcl_pre_ln", False), ("transparent_pre_ln", False)],
+    [("admin", True), ("pre_ln", True), ("dlcl_pre_ln", False)],
 )
 def test_equals_the_definition(tiny_model, pairs, variant, standard):
     model = tiny_model(variant=variant)

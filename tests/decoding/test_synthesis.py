@@ -121,6 +121,7 @@ def test_lines_that_the_model_would_cut_are_counted(text, tmp_path):
     assert (counts["total"], counts["over-long for the model"], counts["kept"]) == (10, 4, 6)
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_bytes_of_one(model_folder, tmp_path):
     (tmp_path / "mono").write_text("".join(f"{line}\n" for line in random_texts(30)))
     command = ["synthesize", model_folder, "--input", tmp_path / "mono", "--generates", "source", "--sampling"]

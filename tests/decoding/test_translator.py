@@ -191,7 +191,7 @@ def test_threads_share_a_translator_and_ask_its_tokenizer_one_at_a_time(model_fo
             return found
 
     shared = Translator(usual.model, Switching(), batch_tokens=40, num_beams=3, max_new_tokens=12)
-    parts = [random_texts(12, seed=client) for client in range(4)]
+    parts = [random_texts(4, seed=client) for client in range(4)]
     with ThreadPoolExecutor(4) as threads:
-        jobs = [threads.submit(shared.translate, part, target_prefixes=["a"] * 12) for part in parts]
-        assert [job.result() for job in jobs] == [usual.translate(part, target_prefixes=["a"] * 12) for part in parts]
+        jobs = [threads.submit(shared.translate, part, target_prefixes=["a"] * 4) for part in parts]
+        assert [job.result() for job in jobs] == [usual.translate(part, target_prefixes=["a"] * 4) for part in parts]

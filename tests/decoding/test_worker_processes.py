@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from admin_nmt.decoding.file_translation import PartialFile, chunks, translate_file
-from admin_nmt.decoding.worker_processes import AHEAD, one_after_the_other, translating
+from admin_nmt.decoding.worker_processes import one_after_the_other, translating
 
 LINES = [f"line {number}" for number in range(10)]
 PATIENCE = 100.0  # seconds, until a test fails that would wait forever
@@ -75,15 +74,6 @@ def test_the_order_is_that_of_the_chunks(two):
     """The first chunk waits until the last one has been translated."""
     parts = [["await last", "a"], ["b"], ["c"], ["touch last"]]
     assert list(two(parts)) == [(part, [line[::-1] for line in part]) for part in parts]
-
-
-def test_no_more_is_read_than_is_worked_on(folder):
-    taken = count()
-    with translating([partial(load, folder)] * 2) as in_order:
-        parts = in_order([str(next(taken))] for _ in range(1000))
-        for number in range(5):
-            assert next(parts)[0] == [str(number)]
-        assert next(taken) <= 5 + 2 * AHEAD + 2
 
 
 @pytest.mark.parametrize(

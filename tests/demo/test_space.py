@@ -30,15 +30,14 @@ def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
     assert not any("gradio" in line or "pytest" in line for line in requirements)
 
 
-@pytest.mark.slow  # a process that imports everything
-def test_the_package_of_a_space_alone_builds_the_page(make_run, hub, publish, tmp_path):
-    publish(make_run(), "--repo", REPO, "--space")
-    folder = Path(snapshot_download(REPO, repo_type="space", local_dir=tmp_path / "space"))
-    app = (folder / "app.py").read_text().split("\npage = ")[0]
-    script = f"import sys; sys.path.insert(0, {str(folder)!r})\n{app}\nimport admin_nmt; print(admin_nmt.__file__)"
+@pytest.mark.slow
+def test_the_package_of_a_space_alone_builds_the_page(make_run, tmp_path):
+    space.write_space(tmp_path, make_run() / "standard", REPO)
+    app = (tmp_path / "app.py").read_text().split("\npage = ")[0]
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{app}\nimport admin_nmt; print(admin_nmt.__file__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(folder / "admin_nmt" / "__init__.py")
+    assert done.stdout.strip() == str(tmp_path / "admin_nmt" / "__init__.py")
 
 
 def test_a_private_space_of_a_model_without_standard_class(make_run, hub):

@@ -1,7 +1,7 @@
 """Beam search in which all hypotheses of a sentence share one row of keys and values.
 
-`generate` computes and stores the source's keys and values once for every hypothesis, and copies the whole cache at
-every step to bring it into the order of the hypotheses. Here a sentence has one row: the keys of every token that any
+`generate` stores the source's keys and values once for every hypothesis, and copies the whole cache at every step to
+bring it into the order of the hypotheses. Here a sentence has one row: the keys of every token that any
 of its hypotheses ever took are appended to it, and a mask shows each hypothesis those of its own past alone. Sentences
 that are finished leave the batch. Shapes: B sentences, K hypotheses of each, V tokens of the target vocabulary.
 """

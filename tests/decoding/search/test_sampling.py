@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from plain_search import EOS, PAD, VOCABULARY
 
 from admin_nmt.decoding.options import Sampling
@@ -68,13 +66,3 @@ def test_a_large_vocabulary_is_drawn_from_in_float64():
     drawn = Samples(limits, options, None, torch.from_numpy(uniforms), Sampling())._draw(log_probs, 0)
     sums = log_probs[0].double().exp().cumsum(0).numpy()
     assert drawn.tolist() == np.searchsorted(sums, uniforms[:, 0], side="right").tolist()
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 2**40), st.lists(st.integers(0, 99), min_size=1), st.integers(1, 20))
-def test_uniforms_are_a_prefix_and_a_function_of_seed_and_sentence(seed, source, count):
-    draws = uniforms(Sampling(seed), source, 40)
-    assert (uniforms(Sampling(seed), source, count) == draws[:count]).all()
-    assert ((draws >= 0) & (draws < 1)).all()
-    assert (uniforms(Sampling(seed + 1), source, 40) != draws).any()
-    assert (uniforms(Sampling(seed), [*source, 1], 40) != draws).any()
