@@ -28,7 +28,7 @@ LATENCY = 0.1  # seconds that a line from a terminal or pipe waits for others, t
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """How lines are translated; it is sent to the processes that do it.
+    """Models, search and form of a translation of lines; it is sent to the processes that do it.
 
     Attributes:
         folders: of the model, or of several as an ensemble.
@@ -72,7 +72,7 @@ class TranslationJob:
         return with_unusual(translator, paragraphs)
 
     def settings(self) -> dict[str, Any]:
-        """What the lines of a file depend on besides their sources, as JSON; without what is as by default."""
+        """Settings that the lines of a file depend on besides their sources, as JSON; without what is as by default."""
         model = "+".join(fingerprint(folder)[:16] for folder in self.folders)
         settings = {"model": model, "split_sentences": self.language}
         if isinstance(self.writing, LineTranslator):

@@ -56,7 +56,7 @@ def trained(tiny_model, tokenizer):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> Path:
-    """Where the first test that needs the stock folder writes it."""
+    """Path where the first test that needs the stock folder writes it."""
     return tmp_path_factory.mktemp("exported") / "stock"
 
 
@@ -69,7 +69,7 @@ def stock(exported, trained, tokenizer, tmp_path) -> Path:
 
 
 def pair(folder: Path, **options) -> tuple[Translator, Translator]:
-    """The same model by torch and by CTranslate2."""
+    """A model by torch and by CTranslate2."""
     return (
         Translator.from_pretrained(folder, device="cpu", **options),
         Translator.from_pretrained(folder, device="cpu", backend="ctranslate2", **options),
@@ -116,7 +116,7 @@ def test_layouts_of_threads_give_the_same_in_the_same_order(stock, monkeypatch, 
 
 
 def assert_same(theirs: Translator, ours: Translator, texts: list[str] = TEXTS) -> None:
-    """The same translations; of a beam search those that end before their limit, of a greedy one those without ties."""
+    """Compare translations; of a beam search those that end before their limit, of a greedy one those without ties."""
     pairs = dict(zip(texts, zip(theirs.translate(texts), ours.translate(texts), strict=True), strict=True))
     asked = [text for text in texts if text.strip()]
     sources = [ids[:-1][:63] + ids[-1:] for ids in ours.tokenizer(asked)["input_ids"]]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import Killed, KilledAfter
 
@@ -69,6 +69,7 @@ def test_goes_on_after_a_kill_within_the_first_chunk(tmp_path, written, bound):
     assert leftovers(tmp_path) == ["out"]
 
 
+@settings(max_examples=25)
 @given(st.lists(st.text(), max_size=12), st.integers(0, 4), st.binary(max_size=9))
 def test_any_lines_any_stop_any_rest(tmp_path_factory, lines, limit, rest):
     """Sources with odd characters; a stop, and half of a chunk behind the last recorded one."""

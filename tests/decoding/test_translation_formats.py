@@ -1,4 +1,4 @@
-"""What translate writes for a line, and the options that decide it."""
+"""Output of translate for a line, and the options that decide it."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_a_line_of_each_format():
 
 
 def lines(result: Result) -> list[str]:
-    """What a command wrote, where toy models write any character."""
+    """Lines that a command wrote, where toy models write any character."""
     return result.stdout_bytes.decode().split("\n")[:-1]
 
 

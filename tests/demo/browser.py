@@ -59,11 +59,11 @@ class Page:
         return self.press("#translate")
 
     def source(self) -> str:
-        """What the visitor wrote."""
+        """Text that the visitor wrote."""
         return self.driver.find_element(By.CSS_SELECTOR, "#source textarea").get_property("value")
 
     def translations(self) -> list[str]:
-        """What the boxes hold, as soon as all hold something."""
+        """Texts of the boxes, as soon as all hold something."""
         boxes = self.driver.find_elements(By.CSS_SELECTOR, ".translation textarea")
         return self.wait(lambda: all(found := [box.get_property("value") for box in boxes]) and found)
 
@@ -74,11 +74,11 @@ class Page:
         return self.driver.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
 
     def cut_off(self) -> list[str]:
-        """What reaches beyond the right edge of the window, apart from what scrolls by itself."""
+        """Elements that reach beyond the right edge of the window, apart from what scrolls by itself."""
         return self.driver.execute_script(BEYOND)
 
     def hosts(self) -> set[str]:
-        """Where the browser has sent requests since the last call."""
+        """Hosts to which the browser has sent requests since the last call."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return {urlsplit(url).hostname for url in sent if url.startswith(("http", "ws"))} - {None}

@@ -58,7 +58,7 @@ def test_type_translate_read(visit, served, width):
 
 
 def test_text_that_looks_like_code(visit, served):
-    """What visitors write and models say is shown, and neither run nor filled in."""
+    """Text of visitors and models is shown, and neither run nor filled in."""
     hostile = "<img src=x onerror=document.title='run'> ${7*7} {{7*7}}"
     page = visit(served)
     page.write(f"{hostile}\nBal do.").press_translate().translations()

@@ -1,4 +1,4 @@
-"""What the page says of a model before it translates."""
+"""Facts that the page tells of a model before it translates."""
 
 import json
 

@@ -36,7 +36,7 @@ def sources() -> list[list[int]]:
 
 
 def both_searches(model, sources, monkeypatch, **options) -> tuple[list[list[int]], list[list[int]]]:
-    """What the search on shared rows gives without any call of `generate`, and what `generate` gives."""
+    """Translations by the search on shared rows, without any call of `generate`, and those by `generate`."""
     with monkeypatch.context() as patch:
         patch.setattr(model, "generate", None)
         ours = generate_ids(model, sources, batch_tokens=60, **options)
@@ -94,7 +94,7 @@ def test_settings_that_only_generate_knows_go_there(tiny_model, sources, monkeyp
 
 
 def state(model) -> list[tuple]:
-    """What a search might change of a model, of each of its modules, and of the process."""
+    """All that a search might change of a model, of each of its modules, and of the process."""
     return [
         (name, module.training, getattr(module, "config", None), module.forward, list(module._forward_hooks))
         for name, module in model.named_modules()

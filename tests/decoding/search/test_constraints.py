@@ -21,7 +21,7 @@ def sources(sources) -> list[list[int]]:
 
 
 def by_generate(monkeypatch, *args, **options):
-    """What the search gives where only `generate` may be used."""
+    """Results of a search for which only `generate` may be used."""
     with monkeypatch.context() as patch:
         patch.setattr(generation, "is_switchable", lambda model: False)
         return search_ids(*args, **options)

@@ -22,7 +22,7 @@ def sources() -> list[list[int]]:
 
 @pytest.fixture
 def models(tiny_model) -> list:
-    """Of other depths, variants and classes."""
+    """Two models of other depths, variants and classes."""
     first = tiny_model(vocab_size=VOCABULARY, encoder_layers=2, decoder_layers=1)
     other = tiny_model(vocab_size=VOCABULARY, variant="pre_ln", encoder_layers=1, decoder_layers=2)
     return [first, standard_model(other)]
