@@ -26,7 +26,7 @@ def test_does_not_depend_on_the_batch(model, sources, beams):
 @pytest.mark.parametrize("never", [{"sequence_bias": {(EOS,): -50.0}}, {"min_new_tokens": 99}])
 @pytest.mark.parametrize(("positions", "most"), [(64, None), (64, 25), (24, 40)])
 def test_a_model_that_never_ends_stops_at_its_limits(tiny_model, sources, never, positions, most):
-    """Limits are those of each sentence, of the caller and of the model's positions; in the search of `generate` and in ours."""
+    """Limits are those of each sentence, of the caller and of the model's positions, in both searches."""
     model = tiny_model(vocab_size=VOCABULARY, max_position_embeddings=positions)
     outputs = generate_ids(model, sources, num_beams=2, max_new_tokens=most, **never)
     own = [LENGTH_FACTOR * len(source) + LENGTH_OFFSET for source in sources]
