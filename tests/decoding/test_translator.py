@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from toy import random_texts, toy_tokenizer
 
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
@@ -62,6 +63,15 @@ def test_a_device_that_is_not_there_and_a_tokenizer_of_another_model_are_refused
     save_tokenizers(model_folder, toy_tokenizer(vocab_size=280))
     with pytest.raises(ValueError, match="vocab_size"):
         Translator.from_pretrained(model_folder)
+
+
+def test_a_dtype_is_that_of_the_weights(model_folder):
+    translator = Translator.from_pretrained(model_folder, dtype="bfloat16")
+    assert translator.precision == "bfloat16" and {one.dtype for one in translator.model.parameters()} == {
+        torch.bfloat16
+    }
+    assert len(translator.translate(random_texts(2))) == 2
+    assert Translator.from_pretrained(model_folder).precision == "float32"
 
 
 def test_too_long_a_sentence_is_cut_with_a_warning(model_folder, caplog):

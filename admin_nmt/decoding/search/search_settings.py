@@ -24,7 +24,7 @@ OF_SAMPLING = {"temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_c
 
 @dataclass
 class SearchSettings:
-    """Fairseq's beam search: all that can be set."""
+    """Settings of fairseq's beam search, all decided: where [`SearchOptions`] has None, the model's own stand here."""
 
     num_beams: int
     length_penalty: float
