@@ -39,7 +39,7 @@ COLOURS = {SCORE: "#64748b", LOG_PROBABILITY: "#94a3b8", DIFFERENT: "#f59e0b"}
 
 
 def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
-    """Build the page of some models, which stand beside the text and each other; [`serve`] starts it.
+    """Build the page of some models, which stand beside the text, their details below it; [`serve`] starts it.
 
     Args:
         models: at least one; the title, the examples and the length penalty are those of the first.
@@ -55,7 +55,12 @@ def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
                 text, clear, translate, settings = _controls(models, languages)
             if len(models) == 1:
                 names = [language_name(languages[1]) if languages else "Translation"]
-            found = [part for name in names for part in _column(name, languages)]
+            rtl = languages is not None and is_written_leftward(languages[1])
+            found = [part for name in names for part in _column(name, rtl)]
+        with gr.Row():
+            for answer in found[2::3]:
+                with gr.Column(min_width=NARROWEST):
+                    _show_details(answer, rtl)
         gr.on(
             [translate.click, text.submit],
             lambda *inputs: _translate(models, *inputs),
@@ -140,9 +145,8 @@ def _settings(length_penalty: float, layers: int) -> list[Any]:
     ]
 
 
-def _column(label: str, languages: tuple[str, str] | None) -> list[Any]:
-    """The column of a model: the box of the translation, the line below it, and the answer of which all is made."""
-    rtl = languages is not None and is_written_leftward(languages[1])
+def _column(label: str, rtl: bool) -> list[Any]:
+    """The column of a model: the box of the translation, the line below it, and the answer of which both are made."""
     with gr.Column(min_width=NARROWEST):
         box = gr.Textbox(
             label=label,
@@ -155,9 +159,7 @@ def _column(label: str, languages: tuple[str, str] | None) -> list[Any]:
             autoscroll=False,
             elem_classes="translation",
         )
-        line, answer = gr.Markdown(elem_classes="below"), gr.State()
-        _show_details(answer, rtl)
-    return [box, line, answer]
+        return [box, gr.Markdown(elem_classes="below"), gr.State()]
 
 
 def _translate(
