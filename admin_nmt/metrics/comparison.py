@@ -23,7 +23,7 @@ from .scores import (
     reference_rows,
     untested_scores,
 )
-from .significance import Runs, Systems, Tests, bootstrap_tests, significance_metrics, steps
+from .significance import Runs, Systems, Tests, bootstrap_tests, progress_over, significance_metrics
 from .training_runs import run_tests
 
 ORDER = 4  # of the longest n-grams, as in BLEU
@@ -137,12 +137,12 @@ def compare(
     accuracy = None
     if train_target is not None:
         words = {word for line in chain(wanted, *chain(*tokenized.values())) for word in line.split()}
-        texts = steps(train_target, "training text", progress)
+        texts = progress_over(train_target, "training text", progress)
         frequencies = Counter(word for line in texts for word in bleu.tokenizer(line).split() if word in words)
         accuracy = mean_buckets(tokenized, lambda runs: word_accuracy(runs, wanted, frequencies))
     scores = {
         name: mean_scores([untested_scores(lines, references, language, sources) for lines in runs])
-        for name, runs in steps(systems.items(), "scores", progress)
+        for name, runs in progress_over(systems.items(), "scores", progress)
     }
     test = run_tests if any(len(runs) > 1 for runs in systems.values()) else bootstrap_tests
     tests = test(systems, references, baseline, language, progress)

@@ -68,7 +68,7 @@ class Tests:
     run_scores: dict[str, dict[str, list[float]]]
 
 
-def steps(items: Iterable[Item], what: str, progress: bool) -> Iterable[Item]:
+def progress_over(items: Iterable[Item], what: str, progress: bool) -> Iterable[Item]:
     """The items, with a bar on stderr where progress is wanted, but not in a log file."""
     return progress_bar(items, desc=what, unit="step", shown=progress)
 
@@ -139,11 +139,11 @@ def bootstrap_tests(
     ordered = {baseline: only[baseline]} | only
     tests = {
         name: paired_bootstrap(ordered, references, metric)
-        for name, metric in steps(metrics.items(), "against the baseline", progress)
+        for name, metric in progress_over(metrics.items(), "against the baseline", progress)
     }
     matrices = {
         name: significance_matrix(only, references, metrics[name])
-        for name in steps(IN_MATRICES, "each against each", progress)
+        for name in progress_over(IN_MATRICES, "each against each", progress)
     }
     against = {name: {system: test[system] for system in only} for name, (test, _) in tests.items()}
     return Tests(

@@ -19,7 +19,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import estimate_ci
 
 from .scores import References, reference_columns
-from .significance import IN_MATRICES, Difference, Runs, Tests, significance_metrics, steps
+from .significance import IN_MATRICES, Difference, Runs, Tests, progress_over, significance_metrics
 
 TRIALS = 10_000  # of the approximate randomisation, as in MultEval
 SAMPLES = 1_000  # of the bootstrap, as in sacreBLEU
@@ -162,7 +162,7 @@ def run_tests(
     tests = RunTests(systems, references, significance_metrics(language))
     pairs = {
         (row, column): tests.difference(row, column)
-        for row, column in steps([*product(systems, repeat=2)], "each against each", progress)
+        for row, column in progress_over([*product(systems, repeat=2)], "each against each", progress)
     }
     return Tests(
         against={name: {system: pairs[system, baseline][name] for system in systems} for name in tests.scores},
