@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from ..system.limits import check_limits
+from ..system.limits import LENGTH_PENALTY, check_limits
 
 DTYPES = ("float32", "bfloat16", "float16")
 POSITIVE = {"ge": 1}
@@ -30,7 +30,7 @@ class Sampling:
 
     seed: int = 1
     top_k: int | None = field(default=None, metadata=POSITIVE)
-    temperature: float = field(default=1.0, metadata={"gt": 0})
+    temperature: float = field(default=1.0, metadata={"ge": 0.001})
 
     def __post_init__(self) -> None:
         check_limits(self)
@@ -56,7 +56,7 @@ class SearchOptions:
     """
 
     num_beams: int | None = field(default=None, metadata=POSITIVE)
-    length_penalty: float | None = None
+    length_penalty: float | None = field(default=None, metadata=LENGTH_PENALTY)
     nbest: int = field(default=1, metadata=POSITIVE)
     min_new_tokens: int | None = field(default=None, metadata={"ge": 0})
     max_new_tokens: int | None = field(default=None, metadata=POSITIVE)
@@ -71,6 +71,8 @@ class SearchOptions:
             raise TypeError("forbidden: is a single string; give a list of strings")
         if not all(text.strip() for text in self.forbidden):
             raise ValueError("forbidden: a text is blank; give a word or a phrase")
+        if any("\ud800" <= character <= "\udfff" for text in self.forbidden for character in text):
+            raise ValueError(f"forbidden: {list(self.forbidden)!a} holds half a surrogate pair")
         if self.sampling is None and self.num_beams is not None and self.nbest > self.num_beams:
             raise ValueError(
                 f"nbest is {self.nbest}, but num_beams is {self.num_beams}; give 1 to {self.num_beams}, or more beams"

@@ -18,6 +18,7 @@ from ..hub.repositories import check_repository
 from ..metrics.languages import language_code
 from ..metrics.scores import PUBLISHED
 from ..model.configuration_admin import LARGEST, AdminConfig
+from ..system.limits import LENGTH_PENALTY
 from ..system.messages import FieldError
 from ..trainer.arguments import ARGUMENTS_WITHOUT_EFFECT, AdminTrainingArguments
 from .sections import OneOrSeveral, Section, checked, section_of
@@ -266,7 +267,7 @@ class EvaluationSection(Section):
     average_last: int = Field(default=0, ge=0)
     always_average: bool = False
     num_beams: int = Field(default=5, ge=1)
-    length_penalty: int | float = 1.0
+    length_penalty: int | float = Field(default=1.0, ge=LENGTH_PENALTY["ge"], le=LENGTH_PENALTY["le"])
     published_bleu: str | None = None
 
     @field_validator("published_bleu")

@@ -14,6 +14,9 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 }
 """Limits that the metadata of a field may have, in words."""
 
+LENGTH_PENALTY = {"ge": -10, "le": 10}
+"""Limits of a length penalty: the power of a length overflows beyond."""
+
 
 def check_limits(values: Any) -> None:
     """Check the numbers among the fields of a dataclass's instance.

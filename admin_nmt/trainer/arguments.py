@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
-from ..system.limits import check_limits, default_of
+from ..system.limits import LENGTH_PENALTY, check_limits, default_of
 from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import MOST_ACCUMULATED
 
@@ -75,7 +75,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     generation_num_beams: int | None = field(default=5, metadata={"ge": 1, "help": "Beam size of the evaluation."})
     generation_length_penalty: float = field(
-        default=1.0, metadata={"help": "Hypothesis scores are divided by length to this power."}
+        default=1.0, metadata={**LENGTH_PENALTY, "help": "Hypothesis scores are divided by length to this power."}
     )
     target_language: str | None = field(
         default=None, metadata={"help": "Two-letter code; BLEU splits zh, ja and ko with a tokeniser of their own."}
