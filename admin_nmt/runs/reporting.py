@@ -14,7 +14,7 @@ from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTraining
 from ..data.batching import Survey
 from ..data.tokenized_pairs import survey
 from ..system.processes import print_once
-from ..trainer.memory_prediction import fits, free_memory, predicted_peak
+from ..trainer.memory_prediction import fits, free_memory, not_predicted, predicted_peak
 from ..trainer.precision_and_attention import precision
 from .recipe import Recipe
 from .results import device_name, omega_facts
@@ -70,8 +70,8 @@ def length_of_an_epoch(args: AdminTrainingArguments, epoch: Survey) -> str:
 def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     """Predicted memory of the tensors of a process, or the reason why there is no prediction."""
     args, config = copy.copy(trainer.args), trainer.model.config
-    if args.adversarial_weight or args.master_weights or (args.activation_checkpointing_kwargs or {}).get("offload"):
-        return "predicted memory: none for adversarial training, master weights or offloaded activations"
+    if unknown := not_predicted(args):
+        return f"predicted memory: none with {unknown}"
     automatic = args.activation_checkpointing == "auto"
     if automatic:
         args.activation_checkpointing = False

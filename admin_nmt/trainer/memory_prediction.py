@@ -10,8 +10,7 @@ import copy
 import os
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,12 +128,8 @@ def predict_memory(
         ValueError: the arguments ask for what is not predicted: offloaded activations, adversarial training,
             master weights.
     """
-    if args.adversarial_weight:
-        raise ValueError(
-            f"adversarial_weight is {args.adversarial_weight}; the memory of its passes is not predicted, leave it out"
-        )
-    if args.master_weights:
-        raise ValueError("master_weights is set; the memory of its copies is not predicted, leave it out")
+    if name := not_predicted(args):
+        raise ValueError(f"{name} is set; its memory is not predicted, leave it out")
     with FakeTensorMode(), LiveStorages() as memory:
         model = AdminForConditionalGeneration._from_config(copy.deepcopy(config), attn_implementation=attention).train()
         checkpoint_as_trainer(model, args)
@@ -162,12 +157,21 @@ def predict_memory(
     return Memory(parameters, gradients, states, activations, step, update, evaluation)
 
 
+def not_predicted(args: AdminTrainingArguments) -> str | None:
+    """Names an argument of a run that makes its memory unknown; None where it can be predicted."""
+    settings = args.activation_checkpointing_kwargs or {}
+    unknown = {
+        "adversarial_weight": args.adversarial_weight,
+        "master_weights": args.master_weights,
+        "activation_checkpointing_kwargs.offload": args.activation_checkpointing and settings.get("offload"),
+    }
+    return next((name for name, is_set in unknown.items() if is_set), None)
+
+
 def checkpoint_as_trainer(model: AdminForConditionalGeneration, args: AdminTrainingArguments) -> None:
     """Recomputes activations as the Trainer does for `activation_checkpointing`."""
     if args.activation_checkpointing:
-        settings = dict(args.activation_checkpointing_kwargs or {})
-        if settings.pop("offload", False):
-            raise ValueError("activation_checkpointing_kwargs has offload; its memory is not predicted, leave it out")
+        settings = args.activation_checkpointing_kwargs or {}
         # There are no random numbers that a second forward pass would have to repeat.
         enable_checkpointing(model, {"use_reentrant": False, "preserve_rng_state": False} | settings)
 
@@ -179,12 +183,10 @@ def full_batch(shape: BatchShape) -> dict[str, Tensor]:
     return {"input_ids": source, "attention_mask": torch.ones_like(source), "labels": labels}
 
 
-@contextmanager
-def autocast(args: AdminTrainingArguments, model: AdminForConditionalGeneration) -> Iterator[None]:
+def autocast(args: AdminTrainingArguments, model: AdminForConditionalGeneration) -> torch.autocast:
     """The precision of the forward pass."""
     in_bfloat16 = computes_in_bfloat16(args, model.config)
-    with torch.autocast("cpu", torch.bfloat16 if in_bfloat16 else torch.float16, enabled=in_bfloat16 or args.fp16):
-        yield
+    return torch.autocast("cpu", torch.bfloat16 if in_bfloat16 else torch.float16, enabled=in_bfloat16 or args.fp16)
 
 
 def optimizer_cost(args: AdminTrainingArguments, dtype: torch.dtype) -> tuple[float, float]:
@@ -274,9 +276,8 @@ class RunMemory:
 
     def is_predicted(self) -> bool:
         """True if it is known what this run takes, and what there is."""
-        special = self.args.adversarial_weight or self.args.master_weights
         known = isinstance(self.model.config, AdminConfig) and self.args.device.type in ("cpu", "cuda")
-        return known and not special
+        return known and not_predicted(self.args) is None
 
     def holds(self, **changes: Any) -> bool:
         """True if this process has the memory for the run with some of its arguments changed."""
