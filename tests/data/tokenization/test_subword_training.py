@@ -15,12 +15,12 @@ import pytest
 import yaml
 from toy import write_recipe
 
+from admin_nmt.data import vocabulary
 from admin_nmt.data.tokenization.moses import Moses
 from admin_nmt.data.tokenization.subword_training import dictionary, filled
 from admin_nmt.data.tokenization.tokenizer_folder import load_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.translator import Translator
-from admin_nmt.runs import preparation
 from admin_nmt.runs.preparation import prepare
 from admin_nmt.runs.recipe import load_recipe
 from admin_nmt.runs.training_run import run_recipe
@@ -195,7 +195,7 @@ def test_a_second_preparation_reads_the_cache(tmp_path, monkeypatch):
     overrides = ["--tokenizer", "{kind: subword_nmt, merges: 100}", "--data.cleaning.count", "subwords"]
     first = prepare(load_recipe(path, overrides))
     for name in ("learn_codes", "count_pieces"):
-        monkeypatch.setattr(preparation, name, lambda *_, **__: pytest.fail("made again although the cache is there"))
+        monkeypatch.setattr(vocabulary, name, lambda *_, **__: pytest.fail("made again although the cache is there"))
     second = prepare(load_recipe(path, overrides))
     assert second.data["train"].to_list() == first.data["train"].to_list()
     with pytest.raises(pytest.fail.Exception, match="made again"):
