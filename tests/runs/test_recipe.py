@@ -103,6 +103,7 @@ WRONG = [
     ("training.max_steps", 0, "num_train_epochs"),
     ("training.max_tokens", 0, "at least 1"),
     ("tokenizer.vocab_size", 10, "259"),
+    ("tokenizer.vocab_size", 10**9, "at most"),
     ("data.cleaning.max_words", 0, "at least 1"),
     ("data.cleaning.drop_held_out", "target", "'either'"),
     ("model.dropout", 1.5, "[0, 1)"),
