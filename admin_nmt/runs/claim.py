@@ -27,7 +27,7 @@ FIXED_ON_RESUME = (
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
 settings, and its position in an epoch is one in the plan of batches that the last three determine."""
 
-UNFINISHED = tuple(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD))
+UNFINISHED = (".rehearsal", *(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD)))
 """Files and folders that a killed run was about to give their names."""
 
 DAMAGED = (

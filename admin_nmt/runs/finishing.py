@@ -12,7 +12,7 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import TrainingArguments
 
-from admin_nmt import AdminTrainer, Translator
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
 
 from ..decoding.file_translation import one_line
 from ..decoding.usual_scores import UsualScores, score_per_token
@@ -76,10 +76,10 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path, *, a
     return Chosen(kind=kind, valid=candidates, updates=trainer.state.global_step)
 
 
-def set_search(trainer: AdminTrainer, recipe: Recipe) -> Search:
+def set_search(model: AdminForConditionalGeneration, recipe: Recipe) -> Search:
     """Let the saved model search by default as it is evaluated; gives these settings."""
     search = Search(num_beams=recipe.evaluation.num_beams, length_penalty=recipe.evaluation.length_penalty)
-    config = trainer.accelerator.unwrap_model(trainer.model).generation_config
+    config = model.generation_config
     config.update(**search.model_dump(), early_stopping=True if search.num_beams > 1 else None)
     return search
 

@@ -4,22 +4,28 @@
 follows the training is in finishing.py.
 """
 
+import copy
+import shutil
 import signal
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
+from datasets import DatasetDict
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.integrations import get_reporting_integration_callbacks
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
 
-from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, tokenizer_digest
-from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, results_or_none, write_results
+from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, save_tokenizers, tokenizer_digest
+from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, Chosen, Results, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import bleu_of
-from ..system.errors import refusing_code
+from ..system.errors import describe, refusing_code
 from ..system.processes import print_once, start_processes, wait_at_most
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import complete_checkpoints, newest_whole_checkpoint, whole_checkpoints
@@ -34,6 +40,7 @@ from .reporting import ReportOmega, ReportSettings, closing_lines, introduce, tr
 from .results import run_facts, training_facts
 from .training_table import show_table
 
+REHEARSAL = ".rehearsal"  # folder, in that of the run
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 
 
@@ -73,6 +80,7 @@ def run_recipe(recipe: Recipe) -> None:
     trainer = build_trainer(recipe, prepared, args)
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())
+    rehearse_finish(trainer, recipe, prepared)
     introduce(trainer, folder)
     table = show_table(trainer)
     try:
@@ -192,7 +200,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     # Before the candidates are evaluated, which is logged too.
     training, history = training_facts(trainer), [*trainer.state.log_history]
     print_once(f"      {training.minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / CURVE}")
-    search = set_search(trainer, recipe)
+    search = set_search(trainer.accelerator.unwrap_model(trainer.model), recipe)
     print_once("[3/5] choosing weights on the validation set")
     chosen = average_or_best(
         trainer, recipe.evaluation.average_last, folder / FINAL, always_average=recipe.evaluation.always_average
@@ -201,16 +209,57 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     results = run_facts(recipe, prepared, trainer, training, history)
     results.search, results.chosen = search, chosen
     print_once(f"      saved: {folder / FINAL}")
-    print_once("[4/5] writing the standard model and checking that it computes the same")
+    finish_folder(folder, recipe, prepared, results)
     if trainer.is_world_process_zero():
+        write_results(folder, results)
+    print_once(f"      results: {folder / RESULTS}")
+    print_once(closing_lines(recipe, folder / STANDARD if (folder / STANDARD).is_dir() else folder / FINAL))
+
+
+def finish_folder(folder: Path, recipe: Recipe, prepared: Prepared, results: Results) -> None:
+    """Export and score the model in `final/` of a run's folder, and write the cards; `results` get what is found."""
+    print_once("[4/5] writing the standard model and checking that it computes the same")
+    if PartialState().is_main_process:
         results.export = export(folder / FINAL, folder / STANDARD)
-    trainer.accelerator.wait_for_everyone()
+    PartialState().wait_for_everyone()
     standard = folder / STANDARD if (folder / STANDARD).is_dir() else folder / FINAL
     print_once(f"[5/5] test set, beam search with {standard}")
     score_test_set(results, standard, prepared, recipe.evaluation.published_bleu)
     record_usual_scores(standard, prepared.data.get("valid"), {standard, folder / FINAL})
-    if trainer.is_world_process_zero():
+    if PartialState().is_main_process:
         write_cards(folder, results)
-        write_results(folder, results)
-    print_once(f"      results: {folder / RESULTS}")
-    print_once(closing_lines(recipe, standard))
+
+
+def rehearse_finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
+    """Do what follows training with an untrained model of one layer a stack and two sentences, and leave nothing.
+
+    What cannot work, such as a length penalty beyond all numbers, is an error now and not after days of training.
+    Every process calls it; no random number that training draws changes.
+
+    Raises:
+        ValueError: naming what fails.
+    """
+    run = Path(recipe.output_dir) / REHEARSAL
+    few = {split: pairs.select(range(min(2, len(pairs)))) for split, pairs in prepared.data.items()}
+    references = [lines[:2] for lines in prepared.more_references]
+    prepared = replace(prepared, data=DatasetDict(few), more_references=references)
+    try:
+        with torch.random.fork_rng(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            training = training_facts(trainer).model_copy(update={"tokens_per_second": 1.0})
+            results = run_facts(recipe, prepared, trainer, training, [])
+            config = copy.deepcopy(trainer.model.config)
+            config.encoder_layers = config.decoder_layers = 1
+            model = AdminForConditionalGeneration(config)
+            results.search = set_search(model, recipe)
+            results.chosen = Chosen(kind="last weights", valid={"last weights": {}}, updates=0)
+            if PartialState().is_main_process:
+                model.save_pretrained(run / FINAL)
+                save_tokenizers(run / FINAL, prepared.source_tokenizer, trainer.target_tokenizer)
+                plot_curve([], run / CURVE)
+            PartialState().wait_for_everyone()
+            finish_folder(run, recipe, prepared, results)
+    except (ArithmeticError, ValueError, OSError) as error:
+        raise ValueError(f"{recipe._called}: what follows training would fail: {describe(error)}") from error
+    finally:
+        if PartialState().is_main_process:
+            shutil.rmtree(run, ignore_errors=True)

@@ -175,6 +175,7 @@ def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(finished, 
     for step in ("average_checkpoints", "write_card"):
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(f"admin_nmt.runs.finishing.{step}", kill)
+            patch.setattr("admin_nmt.runs.training_run.rehearse_finish", lambda *run: None)
             train(recipe_file, "--output_dir", folder)
         assert not (folder / RESULTS).exists()
     (folder / ".standard-x").mkdir()  # where SIGKILL leaves what an exception would have taken away
@@ -189,6 +190,19 @@ def test_a_beam_wider_than_the_vocabulary_is_told_before_training(recipe_file, t
         refused = train(recipe_file, *place, f"--{field}", 600, code=1)
         assert f"error: {field} is 600, and the vocabulary has 400 tokens" in refused.stderr
         assert "[2/5]" not in refused.stdout
+
+
+@pytest.mark.parametrize("step", ["export", "reported_scores", "write_card"])
+def test_what_would_fail_after_training_fails_before_it(recipe_file, tmp_path, monkeypatch, step):
+    def overflow(*args, **kwargs):
+        raise OverflowError("Numerical result out of range")
+
+    module = "training_run" if step == "export" else "finishing"
+    monkeypatch.setattr(f"admin_nmt.runs.{module}.{step}", overflow)
+    refused = train(recipe_file, "--output_dir", tmp_path, code=1)
+    assert "what follows training would fail: Numerical result out of range" in refused.stderr
+    assert "[2/5]" not in refused.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", "recipe.yaml", "training_pairs.json"}
 
 
 def test_a_folder_without_checkpoints_is_free(recipe_file, tmp_path):
