@@ -161,7 +161,7 @@ def test_interrupted_the_same_command_goes_on_and_the_model_translates(working_f
     translate = [*command[:3], "translate", str(run), "--input", str(run / "data" / "test.en")]
     translated = subprocess.run(translate, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert translated.stdout == (run / "test.hyp").read_text()
-    assert "taking its stock model, runs/train-en-de/standard" in translated.stderr
+    assert "runs/train-en-de/standard" in translated.stderr
 
 
 @pytest.mark.slow
