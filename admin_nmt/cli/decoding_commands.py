@@ -65,7 +65,7 @@ def score(
     else:
         write_lines((f"{sum(row):.4f}\t{len(row)}" for row in scores), output)
     count, total = sum(map(len, scores)), sum(map(sum, scores))
-    say(f"perplexity {math.exp(-total / count):.4f} over {count} tokens of {len(scores)} pairs")
+    say(f"perplexity {math.exp(min(-total / count, 700)):.4f} over {count} tokens of {len(scores)} pairs")
 
 
 @expanded

@@ -26,7 +26,7 @@ from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, Chosen, Results, r
 from ..metrics.languages import has_words
 from ..metrics.scores import bleu_of
 from ..system.errors import describe, refusing_code
-from ..system.processes import print_once, start_processes, wait_at_most
+from ..system.processes import leave_busy_cores, print_once, start_processes, wait_at_most
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import complete_checkpoints, newest_whole_checkpoint, whole_checkpoints
 from ..trainer.divergence import DivergedError
@@ -77,6 +77,7 @@ def run_recipe(recipe: Recipe) -> None:
     # While one prepares the data, the others wait for hours; after that it means that one hangs, and it holds them all.
     wait_at_most(args.ddp_timeout_delta)
     claim_data(folder, prepared.data["train"])
+    leave_busy_cores()
     trainer = build_trainer(recipe, prepared, args)
     trainer.add_callback(ReportOmega())
     trainer.add_callback(ReportSettings())

@@ -1,8 +1,10 @@
 """Several processes: starting them, one voice, and the few collective operations, no-ops in a single process."""
 
+import os
 from datetime import timedelta
 from typing import TypeVar
 
+import psutil
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
@@ -31,6 +33,21 @@ def gather_objects(value: T) -> list[T]:
 def start_processes() -> None:
     """Join the other processes, with patience: preparing a large corpus takes one of them hours."""
     PartialState(cpu=not torch.accelerator.is_available(), timeout=timedelta(days=1))
+
+
+def leave_busy_cores() -> None:
+    """Compute on as many threads as cores are free, at least one, unless OMP_NUM_THREADS or a GPU makes it needless.
+
+    The threads of a product wait for the slowest of them, which other programs hold up. Another number of threads may
+    round differently.
+    """
+    threads = torch.get_num_threads()
+    if "OMP_NUM_THREADS" in os.environ or torch.accelerator.is_available() or threads == 1:
+        return
+    free = max(1, round(threads * (1 - psutil.cpu_percent(interval=0.5) / 100)))
+    if free < threads:
+        torch.set_num_threads(free)
+        print_once(f"      other programs compute here: {free} of {threads} threads; OMP_NUM_THREADS sets their number")
 
 
 def wait_at_most(limit: timedelta) -> None:
