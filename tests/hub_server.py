@@ -1,7 +1,7 @@
 """A Hub in memory on 127.0.0.1: as much of its HTTP interface as pushing and loading models needs.
 
-Branches point to commits, commits are trees of files that never change, and large files live in a store by SHA-256,
-where an upload puts them before any commit names them: as on the Hub, a push that stops half-way changes no revision.
+Commits are trees of files that never change, the last one is `main`, and large files live in a store by SHA-256, where
+an upload puts them before any commit names them: as on the Hub, a push that stops half-way changes no revision.
 """
 
 import base64
@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 TOKEN = "dummy"
@@ -34,18 +34,17 @@ class File:
 class Repo:
     private: bool
     commits: dict[str, dict[str, File]] = field(default_factory=dict)
-    branches: dict[str, str] = field(default_factory=dict)
-    messages: list[str] = field(default_factory=list)
 
-    def commit(self, branch: str, tree: dict[str, File], message: str) -> str:
+    def commit(self, tree: dict[str, File]) -> str:
         content = sorted((path, file.oid) for path, file in tree.items())
-        sha = hashlib.sha1(repr((self.branches.get(branch), message, content)).encode()).hexdigest()
-        self.commits[sha], self.branches[branch] = tree, sha
-        self.messages.append(message)
+        sha = hashlib.sha1(repr((len(self.commits), content)).encode()).hexdigest()
+        self.commits[sha] = tree
         return sha
 
-    def resolve(self, revision: str) -> str:
-        return self.branches.get(revision, revision)
+    @property
+    def head(self) -> dict[str, File]:
+        """The files of `main`."""
+        return [*self.commits.values()][-1]
 
 
 class Refusal(Exception):
@@ -67,7 +66,7 @@ def client_settings(url: str) -> dict[str, Any]:
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves from its construction until `close`.
+    """Serves from its construction until the end of its `with` block.
 
     Attributes:
         requests: method, path and size of the body of every request so far.
@@ -92,15 +91,9 @@ class HubServer(ThreadingHTTPServer):
         self.lock = Lock()
         Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *args: object) -> None:
-        self.close()
+        self.shutdown()
+        super().__exit__(*args)
 
     def sent(self, pattern: str) -> list[tuple[str, int]]:
         """Path and size of the requests whose "METHOD path" matches."""
@@ -171,11 +164,11 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(401, "Invalid username or password.")
 
     def commit_of(self, repo_id: str, revision: str) -> tuple[str, dict[str, File]]:
-        repo = self.repo(repo_id)
-        sha = repo.resolve(revision)
-        if sha not in repo.commits:
+        commits = self.repo(repo_id).commits
+        sha = [*commits][-1] if revision == "main" else revision
+        if sha not in commits:
             raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-        return sha, repo.commits[sha]
+        return sha, commits[sha]
 
     def create(self, body: bytes) -> None:
         self.check_token()
@@ -186,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         if repo_id in self.server.repos:
             return self.reply({"error": "You already created this repo", "url": url}, status=409)
         repo = self.server.repos[repo_id] = Repo(private=wanted.get("visibility") == "private")
-        repo.commit("main", {".gitattributes": File(b"*.safetensors filter=lfs\n", is_lfs=False)}, "initial commit")
+        repo.commit({".gitattributes": File(b"*.safetensors filter=lfs\n", is_lfs=False)})
         return self.reply({"url": url, "name": repo_id})
 
     def info(self, body: bytes, repo_id: str, revision: str | None = None) -> None:
@@ -224,8 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         def actions(wanted: dict) -> dict:
             if wanted["oid"] in self.server.objects:
                 return wanted
-            url = f"{self.server.url}/lfs/{wanted['oid']}"
-            return wanted | {"actions": {"upload": {"href": url}, "verify": {"href": f"{url}/verify"}}}
+            return wanted | {"actions": {"upload": {"href": f"{self.server.url}/lfs/{wanted['oid']}"}}}
 
         self.reply({"transfer": "basic", "objects": [actions(wanted) for wanted in json.loads(body)["objects"]]})
 
@@ -234,11 +226,6 @@ class Handler(BaseHTTPRequestHandler):
             raise Refusal(400, "the content has another SHA-256")
         self.server.objects[oid] = body
         self.reply()
-
-    def lfs_verify(self, body: bytes, oid: str) -> None:
-        if len(self.server.objects.get(oid, b"")) != json.loads(body)["size"]:
-            raise Refusal(404, "the object is not there")
-        self.reply({})
 
     def commit(self, body: bytes, repo_id: str, branch: str) -> None:
         self.check_token()
@@ -254,11 +241,10 @@ class Handler(BaseHTTPRequestHandler):
                 if value["oid"] not in self.server.objects:
                     raise Refusal(400, f"LFS object {value['oid']} was never uploaded")
                 tree[value["path"]] = File(self.server.objects[value["oid"]], is_lfs=True)
-            elif key == "deletedFile":
-                del tree[value["path"]]
             else:
-                raise Refusal(400, f"unknown operation {key}")
-        sha = repo.commit(branch, tree, header["summary"])
+                assert key == "deletedFile"
+                del tree[value["path"]]
+        sha = repo.commit(tree)
         url = f"{self.server.url}/{repo_id.replace(':', '/')}"
         self.reply({"commitUrl": f"{url}/commit/{sha}", "commitOid": sha})
 
@@ -288,6 +274,5 @@ ROUTES = [
     (f"GET /api/models/{REPO}", Handler.info),
     (rf"POST /{REPO}\.git/info/lfs/objects/batch", Handler.lfs_batch),
     ("PUT /lfs/([0-9a-f]+)", Handler.lfs_put),
-    ("POST /lfs/([0-9a-f]+)/verify", Handler.lfs_verify),
     (f"(?:GET|HEAD) /{REPO}/resolve/([^/]+)/(.+)", Handler.resolve),
 ]

@@ -36,12 +36,17 @@ def outputs(model, tokenizer, texts: list[str] | None = None, **inputs: torch.Te
     return found
 
 
+def loaded_outputs(folders: Sequence[Path], inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run the models of `folders` in this process."""
+    results = []
+    for folder in folders:
+        tokenizer = AutoTokenizer.from_pretrained(folder) if "texts" in inputs else None
+        results.append(outputs(AutoModelForSeq2SeqLM.from_pretrained(folder), tokenizer, **inputs))
+    return results
+
+
 if __name__ == "__main__":
     paths = [Path(argument) for argument in sys.argv[1:]]
-    given = torch.load(paths[0] / "inputs.pt")
-    results = []
-    for path in paths:
-        tokenizer = AutoTokenizer.from_pretrained(path) if "texts" in given else None
-        results.append(outputs(AutoModelForSeq2SeqLM.from_pretrained(path), tokenizer, **given))
+    results = loaded_outputs(paths, torch.load(paths[0] / "inputs.pt"))
     assert "admin_nmt" not in sys.modules
     torch.save(results, paths[0] / "outputs.pt")

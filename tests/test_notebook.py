@@ -43,7 +43,6 @@ def test_it_runs_and_pushes(hub, tmp_path, monkeypatch):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
     for name, kind in (("phrasebook", "MarianMTModel"), ("phrasebook-admin", "AdminForConditionalGeneration")):
-        repository = hub.repos[f"user/{name}"]
-        files = repository.commits[repository.branches["main"]]
+        files = hub.repos[f"user/{name}"].head
         assert json.loads(files["config.json"].content)["architectures"] == [kind]
         assert {"model.safetensors", "tokenizer.json", "README.md"} <= files.keys()

@@ -242,6 +242,25 @@ def small_config(**fields) -> AdminConfig:
     return AdminConfig(**small | {"dropout": 0.0} | fields)
 
 
+def learn_to_copy(
+    model: AdminForConditionalGeneration,
+    source: PreTrainedTokenizerFast,
+    target: PreTrainedTokenizerFast,
+    texts: list[str],
+    updates: int = 40,
+) -> AdminForConditionalGeneration:
+    """Trains for a few updates, so that translations end and differ."""
+    batch = source(texts, return_tensors="pt", padding=True)
+    labels = target(texts, return_tensors="pt", padding=True)["input_ids"]
+    labels = labels.masked_fill(labels == target.pad_token_id, -100)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        model.train()(**batch, labels=labels).loss.backward()
+        optimizer.step()
+    return model.eval()
+
+
 def save_models(folder: Path, tokenizer: PreTrainedTokenizerFast, **fields) -> AdminForConditionalGeneration:
     """A random model of `small_config` in folder/final, its standard model in folder/standard."""
     torch.manual_seed(SHIFT)

@@ -47,8 +47,7 @@ def work(publishable: Path, folder: Path) -> Path:
 
 
 def files(hub: HubServer, repo: str) -> dict[str, bytes]:
-    tree = hub.repos[repo].commits[hub.repos[repo].branches["main"]]
-    return {name: file.content for name, file in tree.items() if name != ".gitattributes"}
+    return {name: file.content for name, file in hub.repos[repo].head.items() if name != ".gitattributes"}
 
 
 def fail(hub: HubServer, draw: Random, requests: list[str]) -> None:
@@ -71,7 +70,7 @@ def mend(hub: HubServer) -> None:
 
 
 FAULTS: list[Callable[[HubServer, Random, list[str]], None]] = [fail, fail, drop, slow]
-UPLOADING = ["repos/create", "preupload", "objects/batch", "lfs/[0-9a-f]+", "verify", f"{REPO}/commit", "admin/commit"]
+UPLOADING = ["repos/create", "preupload", "objects/batch", "lfs/[0-9a-f]+", f"{REPO}/commit", "admin/commit"]
 DOWNLOADING = ["revision", "resolve", "safetensors", "tokenizer.json", "config.json", "api"]
 
 

@@ -11,7 +11,6 @@ from toy import DAMAGES, removed, truncated
 
 from admin_nmt.data import arrow_cache
 from admin_nmt.data.arrow_cache import map_shards
-from admin_nmt.data.checksums import is_whole
 
 NUMBER = Features({"n": Value("int64")})
 
@@ -81,19 +80,6 @@ def test_damaged_shards_are_named_and_made_again(double_all, tmp_path, damage, c
     made = [f"{tmp_path}/step/{number}.arrow is damaged; it is made again" for number in ("00002", "00009")]
     assert named == ([] if damage is removed else made)
     assert sum(path.stat().st_mtime_ns != date for path, date in before.items()) == 2
-
-
-def test_every_flipped_bit_is_found(double_all, tmp_path):
-    double_all()
-    path = tmp_path / "step" / "00000.arrow"
-    content = path.read_bytes()
-    for byte in range(0, len(content), 7):
-        changed = bytearray(content)
-        changed[byte] ^= 1 << byte % 8
-        path.write_bytes(changed)
-        assert not is_whole(path), byte
-    path.write_bytes(content)
-    assert is_whole(path)
 
 
 def test_processes_that_find_the_same_damage_all_read_whole_shards(double_all, tmp_path):

@@ -20,7 +20,6 @@ OPTIONS = st.builds(
     drop_duplicates=st.booleans(),
     drop_held_out=st.sampled_from([None, "source", "pair", "either"]),
 )
-LAX = {"max_words": None, "max_ratio": None, "drop_copies": False, "drop_duplicates": False, "drop_held_out": None}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,7 +19,7 @@ SPACE = f"spaces:{REPO}"
 
 def test_a_space_with_what_it_needs(make_run, hub, publish, tmp_path):
     assert not publish(make_run(), "--repo", REPO, "--space")
-    assert list(hub.repos) == [REPO, f"{REPO}-admin", SPACE] and len(hub.repos[SPACE].messages) == 2
+    assert list(hub.repos) == [REPO, f"{REPO}-admin", SPACE] and len(hub.repos[SPACE].commits) == 2
     folder = Path(snapshot_download(REPO, repo_type="space", local_dir=tmp_path / "space"))
     card = SpaceCard.load(folder / "README.md").data
     assert (card.sdk, card.app_file, card.models, card.license) == ("gradio", "app.py", [REPO], "cc-by-4.0")

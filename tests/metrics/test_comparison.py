@@ -89,8 +89,6 @@ def test_few_lines_are_never_significant(references):
         assert (differences["wrong"].p, differences["wrong"].mark) == (pytest.approx(0.5**count, abs=1e-3), mark)
     repeated = {"perfect": references[:1] * 50, "wrong": systems["wrong"][:50]}
     assert paired_bootstrap(repeated, references[:1] * 50, CHRF())[0]["wrong"].p == 0.5
-    matrix = significance_matrix({"perfect": references[:1], "wrong": systems["wrong"][:1]}, references[:1], CHRF())
-    assert {one.mark for one in matrix.values()} == {"="}
 
 
 def test_matrix_is_antisymmetric_and_ignores_company(good, shuffled, references):
@@ -101,10 +99,8 @@ def test_matrix_is_antisymmetric_and_ignores_company(good, shuffled, references)
         ["−", "=", "−"],
         ["+", "+", "="],
     ]
-    for row in systems:
-        for column in systems:
-            one, other = matrix[row, column], matrix[column, row]
-            assert (one.points, one.p) == (-other.points, other.p)
+    for (row, column), one in matrix.items():
+        assert (one.points, one.p) == (-matrix[column, row].points, matrix[column, row].p)
     alone = significance_matrix({"shuffled": shuffled, "good": good}, references, CHRF())
     assert alone["good", "shuffled"] == matrix["good", "shuffled"]
 
@@ -147,23 +143,10 @@ def test_ngrams_that_one_system_gets_right_more_often():
     assert [one.ngram for one in ngram_differences(second, first, ngram_counts(references, 4))] == ["ein Ball"]
 
 
-def test_compare_takes_the_baseline_that_is_asked_for(good, shuffled, references):
-    good, shuffled, references = (lines[:30] for lines in (good, shuffled, references))
-    systems = {"good": [good], "shuffled": [shuffled]}
-    comparison = compare(systems, references, baseline="shuffled", train_target=iter(references))
-    assert comparison.against["BLEU"]["good"].mark == "+"
-    assert comparison.against["BLEU"]["shuffled"].p == 1
-    assert list(comparison.against["BLEU"]) == ["good", "shuffled"]
-    assert comparison.accuracy.values["good"] == comparison.accuracy.values["shuffled"]  # order does not matter to it
-    assert comparison.accuracy.counts[0] == 0
-    with pytest.raises(ValueError, match="'best'"):
-        compare(systems, references, baseline="best")
-
-
 def test_with_several_references_scores_take_all_and_words_the_first(good, shuffled, references):
-    good, shuffled, references = (lines[:20] for lines in (good, shuffled, references))
-    several = reference_rows([references, good])
-    comparison = compare({"good": [good], "shuffled": [shuffled]}, several, train_target=references)
+    good, shuffled, references = (lines[:30] for lines in (good, shuffled, references))
+    several, systems = reference_rows([references, good]), {"good": [good], "shuffled": [shuffled]}
+    comparison = compare(systems, several, train_target=references)
     assert (comparison.references, comparison.more_references) == (references, [good])
     scores = corpus_scores(shuffled, several, "de") | meteor(shuffled, several, "de")
     names = {"BLEU": "bleu", "chrF": "chrf", "TER": "ter", "METEOR (exact, stem)": "meteor_exact_stem"}
@@ -171,7 +154,12 @@ def test_with_several_references_scores_take_all_and_words_the_first(good, shuff
         assert comparison.against[metric]["shuffled"].score == pytest.approx(scores[name])
         assert comparison.signatures[metric].startswith("nrefs:2|")
     assert comparison.against["BLEU"]["good"].score == pytest.approx(100)
-    single = compare({"good": [good], "shuffled": [shuffled]}, references, train_target=references)
+    single = compare(systems, references, baseline="shuffled", train_target=iter(references))
+    assert (single.against["BLEU"]["good"].mark, single.against["BLEU"]["shuffled"].p) == ("+", 1)
+    assert list(single.against["BLEU"]) == ["good", "shuffled"]
+    assert single.accuracy.values["good"] == single.accuracy.values["shuffled"]  # order does not matter to it
+    with pytest.raises(ValueError, match="'best'"):
+        compare(systems, references, baseline="best")
     assert comparison.accuracy == single.accuracy
     assert comparison.lengths.counts == single.lengths.counts
     assert [one.ngrams for one in comparison.contrasts] == [one.ngrams for one in single.contrasts]

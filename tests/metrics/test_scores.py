@@ -114,17 +114,14 @@ def test_score_takes_the_tokeniser_of_the_language():
     hypotheses, references = ["我喜欢读书和写字。"], ["我喜欢看书和写字。"]
     chinese = corpus_scores(hypotheses, references, "zh")
     assert "|tok:zh|" in chinese["bleu_signature"]
-    assert corpus_scores(HYPOTHESES, REFERENCES, "de") == corpus_scores(HYPOTHESES, REFERENCES)
     assert chinese["bleu"] > corpus_scores(hypotheses, references)["bleu"]
     assert corpus_scores(hypotheses, references, "zh-CN") == chinese
 
 
 def test_text_without_spaces_has_words_too():
     lines = ["我喜欢读书和写字。", "他们在市场上买苹果。"]
-    scores = all_scores(lines, lines, "zh")
-    assert [scores[name] for name in ("tokenized_bleu", "tokenized_lowercase_bleu")] == pytest.approx([100, 100])
-    assert scores["meteor_exact"] > 99
-    assert tokenized_bleu(["我喜欢看书和写字。", lines[1]], lines, "zh-TW") > 50
+    assert all_scores(lines, lines, "zh")["meteor_exact"] > 99
+    assert 50 < tokenized_bleu(["我喜欢看书和写字。", lines[1]], lines, "zh-TW") < 100
 
 
 def odd_pairs():
@@ -182,15 +179,9 @@ lines = st.lists(st.text("ab .", min_size=1, max_size=9), min_size=3, max_size=3
 
 @given(lines, lines, lines)
 def test_a_reference_given_twice_changes_nothing(hypotheses, first, second):
-    numbers = [
-        {
-            name: value
-            for name, value in all_scores(hypotheses, reference_rows(columns), "is").items()
-            if type(value) is float
-        }
-        for columns in ([first, second], [first, second, first])
-    ]
-    assert numbers[1] == pytest.approx({**numbers[0], "ter": numbers[1]["ter"]})  # whose length is the references' mean
+    found = [all_scores(hypotheses, reference_rows(some), "is") for some in ([first, second], [first, second, first])]
+    one, other = ({name: x for name, x in scores.items() if type(x) is float} for scores in found)
+    assert other == pytest.approx(one | {"ter": other["ter"]})  # whose length is the references' mean
 
 
 def test_one_reference_in_a_list_is_one_reference():

@@ -3,7 +3,6 @@
 import random
 from fractions import Fraction
 from itertools import combinations, product
-from statistics import stdev
 
 import pytest
 from hypothesis import given, settings
@@ -103,9 +102,7 @@ def test_scores_and_deviations_are_means_over_the_runs(texts):
     tests = RunTests(systems, references, {"BLEU": metric})
     one = tests.difference("other", "one")["BLEU"]
     assert tests.scores["BLEU"] == {name: pytest.approx(scores) for name, scores in each.items()}
-    assert one.score == pytest.approx(sum(each["other"]) / 3)
     assert one.points == pytest.approx(sum(each["other"]) / 3 - sum(each["one"]) / 3)
-    assert one.s_opt == pytest.approx(stdev(each["other"]))
     single = [
         RunTests({"x": [run]}, references, {"BLEU": metric}).difference("x", "x")["BLEU"] for run in systems["other"]
     ]

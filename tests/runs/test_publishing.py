@@ -14,8 +14,7 @@ from admin_nmt.runs.cards import write_card
 
 
 def files(hub: HubServer, repo_id: str) -> set[str]:
-    repo = hub.repos[repo_id]
-    return set(repo.commits[repo.branches["main"]])
+    return set(hub.repos[repo_id].head)
 
 
 def test_both_models_with_their_cards(make_run, hub):
@@ -33,7 +32,7 @@ def test_both_models_with_their_cards(make_run, hub):
     model = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert files(hub, REPO) == card | model | {"export.json"}
     assert files(hub, f"{REPO}-admin") > card | model | {"modeling_admin.py"}
-    assert all(len(repo.messages) == 2 for repo in hub.repos.values())
+    assert all(len(repo.commits) == 2 for repo in hub.repos.values())
 
 
 def test_a_model_without_a_standard_one_is_published_alone(make_run, hub, publish):
@@ -79,10 +78,10 @@ def test_a_failing_hub(make_run, hub, publish, failing):
     said = publish(run, "--repo", REPO)
     assert said.startswith(f"error: {REPO}") and "\n" not in said
     for repo_id, repo in hub.repos.items():
-        whole = len(repo.messages) == 2
+        whole = len(repo.commits) == 2
         assert whole == ({"README.md", "model.safetensors", "config.json"} <= files(hub, repo_id))
         assert whole or files(hub, repo_id) == {".gitattributes"}
     assert not list(run.glob("**/.*"))
     hub.failing = None
     assert not publish(run, "--repo", REPO)
-    assert all(len(repo.messages) == 2 for repo in hub.repos.values())
+    assert all(len(repo.commits) == 2 for repo in hub.repos.values())

@@ -45,11 +45,9 @@ def test_sharded_and_single_files_of_a_model_average_alike(tmp_path: Path, tiny_
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        ({"weight": torch.ones(2)}, "bias"),
         ({"weight": torch.ones(2), "bias": torch.ones(1), "extra": torch.ones(1)}, "extra"),
         ({"weight": torch.ones(3), "bias": torch.ones(1)}, "weight"),
         ({"weight": torch.ones(2).half(), "bias": torch.ones(1)}, "weight"),
-        ({"weight": torch.ones(2), "bias": torch.ones(1).int()}, "bias"),
         ({"weight": torch.ones(2), "bias": torch.ones(1), "position": torch.tensor([2])}, "position"),
         (None, r"checkpoint-2/model\.safetensors"),
     ],

@@ -83,10 +83,9 @@ def test_separate_dictionaries_and_moses(files):
     [
         ([dictionary(96)], r"dict0\.txt"),
         ([dictionary(99), dictionary(99, "v")], r"dict1\.txt: .*dict0\.txt"),
-        ([], "dicts"),
         ([dictionary(99)] * 3, "dicts"),
     ],
-    ids=["size", "two of one vocabulary", "none", "three"],
+    ids=["size", "two of one vocabulary", "three"],
 )
 def test_dictionaries_that_do_not_fit_are_named(files, dicts, named):
     arguments, _ = files(dicts)

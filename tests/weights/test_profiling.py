@@ -174,24 +174,18 @@ def test_saved_with_the_checkpoint(fresh_model, batch, tmp_path, train_omega):
 
 
 @pytest.mark.parametrize(
-    ("named", "change"),
+    ("fields", "mode", "change", "named"),
     [
-        ("labels", lambda batch: batch.pop("labels")),
-        ("no token", lambda batch: batch["attention_mask"].fill_(0)),
-        ("no token", lambda batch: batch["labels"].fill_(-100)),
+        ({}, "unit", lambda batch: batch.pop("labels"), "labels"),
+        ({}, "unit", lambda batch: batch["attention_mask"].fill_(0), "no token"),
+        ({}, "unit", lambda batch: batch["labels"].fill_(-100), "no token"),
+        ({"variant": "deepnorm"}, "unit", lambda batch: None, "deepnorm"),
+        ({}, "units", lambda batch: None, "units"),
     ],
 )
-def test_batches_without_tokens_are_refused(fresh_model, batch, named, change):
+def test_batches_without_tokens_and_other_variants_and_modes_are_refused(
+    fresh_model, batch, fields, mode, change, named
+):
     change(batch)
-    with pytest.raises(ValueError, match=named):
-        profile_omega(fresh_model(), batch)
-
-
-@pytest.mark.parametrize(
-    ("fields", "mode", "named"),
-    [*(({"variant": name}, "unit", name) for name in ("post_ln", "deepnorm", "rezero")), ({}, "units", "units")],
-    ids=str,
-)
-def test_other_variants_and_modes_are_refused(fresh_model, batch, fields, mode, named):
     with pytest.raises(ValueError, match=named):
         profile_omega(fresh_model(**fields), batch, mode=mode)

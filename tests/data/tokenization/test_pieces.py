@@ -7,28 +7,18 @@ from admin_nmt.data.tokenization.pieces import capitalised_too, piece_texts, spe
 from admin_nmt.data.tokenization.tokenizer_folder import tokenizer_digest
 
 
-def test_texts_of_byte_level_pieces_are_the_text():
-    tokenizer = toy_tokenizer()
-    for text in ("Ba do,  kitu.", "(ba) \u201edo\u201c", "Bücher"):
-        ids = tokenizer(text)["input_ids"]
-        texts = piece_texts(tokenizer, ids)
-        assert texts[-1] == ""  # the end of sentence
-        if text.isascii():
-            assert "".join(texts) == " " + text
-
-
-def test_words_are_what_spaces_separate():
-    tokenizer = toy_tokenizer()
+def test_texts_of_byte_level_pieces_are_the_text_and_words_what_spaces_separate(tokenizer):
     for text in ("Ba do,  kitu.", "  ba", "Mutu. (renk) 12"):
-        numbers = word_numbers(piece_texts(tokenizer, tokenizer(text)["input_ids"]))
+        texts = piece_texts(tokenizer, tokenizer(text)["input_ids"])
+        numbers = word_numbers(texts)
+        assert "".join(texts) == " " + text and texts[-1] == ""  # the end of sentence
         assert max(number for number in numbers if number is not None) + 1 == len(text.split())
         assert numbers[-1] is None
     assert word_numbers(["Ha", "us ", "und ", ". "]) == [0, 0, 1, 2]
     assert word_numbers([]) == []
 
 
-def test_a_word_goes_on_behind_letters_alone():
-    tokenizer = toy_tokenizer()
+def test_a_word_goes_on_behind_letters_alone(tokenizer):
     go_on, ids = words_go_on(tokenizer), tokenizer("do. ")["input_ids"]
     assert go_on[ids[0]]
     assert not any(go_on[token] for token in ids[-3:])  # the full stop, the space and the end of sentence
@@ -40,11 +30,10 @@ def test_the_first_letter_may_be_a_capital():
     assert capitalised_too("Haus") == ["Haus"]
 
 
-def test_digests_are_those_of_the_same_pieces_and_merges():
-    first = toy_tokenizer()
-    first(["a", "b c"], padding=True, truncation=True)
-    assert tokenizer_digest(first) == tokenizer_digest(toy_tokenizer())
-    assert tokenizer_digest(first) != tokenizer_digest(toy_tokenizer(seed=1))
+def test_digests_are_those_of_the_same_pieces_and_merges(tokenizer):
+    tokenizer(["a", "b c"], padding=True, truncation=True)
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(toy_tokenizer())
+    assert tokenizer_digest(tokenizer) != tokenizer_digest(toy_tokenizer(seed=1))
 
 
 def test_pieces_of_fairseq_end_their_words(tmp_path):

@@ -17,7 +17,7 @@ from toy import write_recipe
 
 from admin_nmt.data import vocabulary
 from admin_nmt.data.tokenization.moses import Moses
-from admin_nmt.data.tokenization.subword_training import dictionary, filled
+from admin_nmt.data.tokenization.subword_training import dictionary
 from admin_nmt.data.tokenization.tokenizer_folder import load_tokenizers
 from admin_nmt.decoding import ctranslate2_backend
 from admin_nmt.decoding.translator import Translator
@@ -31,7 +31,6 @@ PREPARED = json.loads((Path(__file__).parent / "papers_preparation.json").read_t
 NO_FILTER = {"drop_copies": False, "drop_duplicates": False, "drop_held_out": None}
 MOSES_CLEAN = NO_FILTER | {"ratio_slack": 0, "longest_word": 1000}
 NORMALISED = {"normalize_punctuation": True, "aggressive_hyphens": True}
-BOTH = "{kind: subword_nmt, merges: 9, normalize_punctuation: true}"
 CASES = {
     "wmt14en-de": (NORMALISED | {"merges": 60}, {"max_words": 80, "max_ratio": 9}),
     "wmt14en-fr": (NORMALISED | {"merges": 60}, {"max_words": 250, "max_ratio": 1.5, "count": "subwords"}),
@@ -94,6 +93,16 @@ def test_pieces_and_dictionary_are_those_of_the_scripts(prepared):
     assert tokenizer.codes.ranks == {tuple(line.split(" ")): n for n, line in enumerate(case["codes"][1:], 2)}
 
 
+def test_a_second_preparation_reads_the_cache(prepared, monkeypatch):
+    _, recipe, first = prepared
+    for name in ("learn_codes", "count_pieces"):
+        monkeypatch.setattr(vocabulary, name, lambda *_, **__: pytest.fail("made again although the cache is there"))
+    assert prepare(recipe, num_proc=1).data["train"].to_list() == first.data["train"].to_list()
+    other = recipe.model_copy(update={"tokenizer": recipe.tokenizer.model_copy(update={"threshold": 7})})
+    with pytest.raises(pytest.fail.Exception, match="made again"):
+        prepare(other, num_proc=1)
+
+
 def test_raw_text_gets_the_ids_of_the_prepared_text(prepared):
     """That of the training data, which was prepared in steps, and that of the test set, of which all lines remain."""
     case, _, found = prepared
@@ -108,12 +117,6 @@ def test_largest_dictionary_is_that_of_fairseq(prepared):
     case, _, _ = prepared
     pieces = Counter(piece for pair in case["pieces"] for side in pair for piece in side.split())
     assert dictionary(pieces, size=40) == case["dictionary of 40"][4:]
-
-
-def test_dictionary_fills_up_to_a_multiple_of_8():
-    assert dictionary({"b": 1, "a": 1, "c": 5}) == ["c", "a", "b", "madeupword0000"]
-    assert dictionary({"b": 1, "a": 1, "c": 5, "d": 9}) == ["d", "c", "a", "b"]
-    assert filled(["madeupword0001", "a"], 4) == ["madeupword0001", "a", "madeupword0000", "madeupword0002"]
 
 
 @pytest.fixture(scope="module")
@@ -188,18 +191,6 @@ def test_two_vocabularies_have_one_size(tmp_path):
     )
     german = "Ein wohl-bekannter Hund."
     assert target(german)["input_ids"] == target(text_target=german)["input_ids"]
-
-
-def test_a_second_preparation_reads_the_cache(tmp_path, monkeypatch):
-    path = write_recipe(tmp_path)
-    overrides = ["--tokenizer", "{kind: subword_nmt, merges: 100}", "--data.cleaning.count", "subwords"]
-    first = prepare(load_recipe(path, overrides))
-    for name in ("learn_codes", "count_pieces"):
-        monkeypatch.setattr(vocabulary, name, lambda *_, **__: pytest.fail("made again although the cache is there"))
-    second = prepare(load_recipe(path, overrides))
-    assert second.data["train"].to_list() == first.data["train"].to_list()
-    with pytest.raises(pytest.fail.Exception, match="made again"):
-        prepare(load_recipe(path, [*overrides, "--tokenizer.threshold", "3"]))
 
 
 def test_normalised_training_text_alone(tmp_path):
