@@ -3,15 +3,21 @@
 Nothing is loaded from other sites, nothing is sent to one, and what visitors write is not kept.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from difflib import SequenceMatcher
 from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import gradio as gr
 import numpy as np
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..decoding.options import SearchOptions
 from ..decoding.translator import Translation
@@ -34,6 +40,7 @@ main { width: 100%; max-width: 1240px !important; margin-inline: auto !important
 .dark .alternatives * { color: var(--body-text-color) !important; }
 .sentence button { text-align: start; }
 """
+THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 SCORE, LOG_PROBABILITY, DIFFERENT = "score", "log-probability", "unlike the best"
 COLOURS = {SCORE: "#64748b", LOG_PROBABILITY: "#94a3b8", DIFFERENT: "#f59e0b"}
 
@@ -76,6 +83,28 @@ def build_page(models: Sequence[ServedModel]) -> gr.Blocks:
     return page
 
 
+class OwnRequests:
+    """Refuses what the page does not ask for: uploads, and requests that other sites make in a visitor's browser.
+
+    Args:
+        hosts: names by which the page is asked for, and the only origins; None for any, behind a proxy for instance.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with 403, or hand the request on."""
+        app: Any = self.app
+        if scope["type"] in ("http", "websocket"):
+            headers = Headers(scope=scope)
+            asked = {urlsplit(f"//{headers.get('host', '')}").hostname, urlsplit(headers.get("origin", "")).hostname}
+            is_foreign = self.hosts is not None and not asked <= {None, *self.hosts}
+            if is_foreign or scope["path"].endswith("/upload"):
+                app = PlainTextResponse("this page takes text from its own visitors alone", status_code=403)
+        await app(scope, receive, send)
+
+
 def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> str:
     """Start the server of a page in the background and return the page's address.
 
@@ -86,7 +115,9 @@ def serve(page: gr.Blocks, host: str | None = None, port: int | None = None) -> 
     Raises:
         OSError: the port is taken.
     """
+    is_local = (host or os.environ.get("GRADIO_SERVER_NAME") or THIS_MACHINE[0]) in THIS_MACHINE
     _, address, _ = page.launch(
+        app_kwargs={"middleware": [Middleware(OwnRequests, hosts=THIS_MACHINE if is_local else None)]},
         server_name=host,
         server_port=port,
         prevent_thread_lock=True,

@@ -43,7 +43,7 @@ def visit(driver) -> Iterator[Callable[..., Page]]:
 BEST_FIVE = SearchOptions(num_beams=5, nbest=5, length_penalty=1.0)
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1920, 1280, 390])
 def test_type_translate_read(visit, served, width):
     page = visit(served, ServedModel(served.folder), width=width)
     (text,) = random_texts(1)
@@ -54,6 +54,9 @@ def test_type_translate_read(visit, served, width):
     assert "score" in shown and all(word in shown for word in expected.text.split())
     for token in expected.translations[0][0].source_tokens[:3]:  # the table draws what is in sight
         assert token.strip() in page.text(".heat-map")[0]
+    box = "const box = document.querySelector('main').getBoundingClientRect();"
+    left, right = page.driver.execute_script(f"{box} return [box.left, document.body.clientWidth - box.right]")
+    assert abs(left - right) <= 2  # in the middle
     assert not page.cut_off() and page.hosts() == {"127.0.0.1"}
 
 

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import httpx
 import numpy as np
 import pytest
 from toy import error, random_texts
@@ -43,6 +44,11 @@ def test_a_client_gets_the_translation(served):
         found, below = client.predict(text, 3, 0.5, "PyTorch", 1, api_name="/translate")
         options = SearchOptions(num_beams=3, nbest=3, length_penalty=0.5)
         assert found == served.translate([text], options).text and "tokens a second" in below
+        url = f"{address}gradio_api/"
+        for path, headers in (("info", {"Host": "evil.example"}), ("info", {"Origin": "http://evil.example"})):
+            assert httpx.get(url + path, headers=headers).status_code == 403
+        assert httpx.get(f"{url}info", headers={"Origin": "http://localhost:7860"}).status_code == 200
+        assert httpx.post(f"{url}upload", files={"files": ("x.txt", b"x")}).status_code == 403
         for wrong in ((99, 0.5, "PyTorch", 1), (3, 0.5, "x", 1), (3, 0.5, "PyTorch", 0)):
             with pytest.raises(Exception, match=r"99|greater|maximum|minimum|choices"):
                 client.predict(text, *wrong, api_name="/translate")
