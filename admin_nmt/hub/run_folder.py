@@ -16,6 +16,7 @@ from ..system.messages import sentence
 FINAL, STANDARD = "final", "standard"  # the model as trained, and the same as a class of transformers
 RECIPE, PAIRS, RESULTS, CURVE = "recipe.yaml", "training_pairs.json", "results.json", "curve.png"
 SOURCES, TRANSLATIONS = "test.src", "test.hyp"
+NO_TRANSLATION, NO_TRANSLATION_CHRF = 2.0, 20.0  # BLEU and chrF below which output resembles references by chance
 DEGENERATE = 0.1  # different translations of each different source, at most: the model hardly reads them
 
 
@@ -153,6 +154,14 @@ class TestScores(Facts):
     tokenized_bleu: FiniteFloat | None = None
     published_bleu: FiniteFloat | None = None
     paper: str | None = None
+
+    @property
+    def is_translation(self) -> bool:
+        """False for output that resembles the references by chance alone.
+
+        chrF is looked at too, since BLEU stays near 0 in languages that are written without spaces.
+        """
+        return self.bleu >= NO_TRANSLATION or self.chrf >= NO_TRANSLATION_CHRF
 
 
 class Decoding(Facts):

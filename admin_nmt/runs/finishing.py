@@ -19,6 +19,7 @@ from ..decoding.usual_scores import UsualScores, score_per_token
 from ..hub.run_folder import (
     DEGENERATE,
     FINAL,
+    NO_TRANSLATION,
     SOURCES,
     STANDARD,
     TRANSLATIONS,
@@ -61,10 +62,9 @@ def average_or_best(trainer: AdminTrainer, average_last: int, folder: Path, *, a
         trained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         load_weights(model, average_checkpoints(checkpoints))
         candidates[f"average of the last {len(checkpoints)} checkpoints"] = evaluate(trainer)
-        names = [*reversed(candidates)]
-        better = max(names, key=lambda name: selection_score(candidates[name], trainer.args))
-        kind = names[0] if always_average else better
-        if not kind.startswith("average"):
+        average = [*candidates][-1]
+        kind = average if always_average else best_of(candidates, trainer.args)
+        if kind != average:
             model.load_state_dict(trained)
     for name, scores in candidates.items():
         chosen = " * chosen" if name == kind and len(candidates) > 1 else ""
@@ -97,12 +97,19 @@ def scores_text(scores: dict[str, float]) -> str:
     return f": {', '.join(found)}" if found else ""
 
 
-def selection_score(scores: dict[str, float], args: TrainingArguments) -> float:
-    """By what the best checkpoint is chosen, `metric_for_best_model`; without it BLEU if measured, else likelihood."""
-    metric = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-    if metric in scores:
-        return scores[metric] if args.greater_is_better else -scores[metric]
-    return scores.get("eval_bleu", -scores.get("eval_loss", 0.0))
+def best_of(candidates: dict[str, dict[str, float]], args: TrainingArguments) -> str:
+    """Name of the best candidate by the scores of each, the last of equal ones.
+
+    `metric_for_best_model` decides, without it BLEU if it was measured, else the likelihood. Where no BLEU reaches
+    `NO_TRANSLATION`, which is chance, chrF decides in its place.
+    """
+    measured = next(iter(candidates.values()))
+    metric, sign = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}", 1 if args.greater_is_better else -1
+    if metric not in measured:
+        metric, sign = ("eval_bleu", 1) if "eval_bleu" in measured else ("eval_loss", -1)
+    if metric == "eval_bleu" and max(scores[metric] for scores in candidates.values()) < NO_TRANSLATION:
+        metric = "eval_chrf"
+    return max(reversed(candidates), key=lambda name: sign * candidates[name].get(metric, 0.0))
 
 
 def export(folder: Path, target: Path) -> Export:
@@ -171,6 +178,11 @@ def score_test_set(results: Results, model: Path, prepared: Prepared, paper: str
         print_once(f"      translation {translation}")
         for reference in several:
             print_once(f"      reference   {reference}")
+    if not scores.is_translation:
+        print_once(
+            "warning: does not translate yet: it needs more text, more updates, or the start from a trained model "
+            "(model.from_pretrained)"
+        )
     different, distinct = len(set(sources)), len(set(translations))
     if distinct <= DEGENERATE * different:
         print_once(f"warning: {different:,} sources have only {distinct:,} translations: the model hardly reads them")

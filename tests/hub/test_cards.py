@@ -130,6 +130,12 @@ def test_variants(make_run, variant):
     assert PAPERS.get(variant, "1906.01787") in text and re.search(r"\(\w+ et al\. \d{4}\), trained", text)
 
 
+@pytest.mark.parametrize(("bleu", "chrf", "translates"), [(0.9, 12.2, False), (0.9, 45.0, True), (2.0, 12.2, True)])
+def test_the_card_says_that_a_model_does_not_translate_yet(make_run, bleu, chrf, translates):
+    run = make_run(lambda results: results["test"].update(bleu=bleu, chrf=chrf))
+    assert ("does not translate yet" in run_card(read_facts(run), run / "standard")) is not translates
+
+
 def test_content(make_run):
     run = make_run()
     card = ModelCard.load(write_card(run, run / "standard"))

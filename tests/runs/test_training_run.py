@@ -91,12 +91,14 @@ def test_the_better_of_checkpoint_and_average_is_saved_also_without_a_test_set(t
         ("eval_loss", False, {"eval_bleu": 0.0, "eval_loss": 2.0}, {"eval_bleu": 5.0, "eval_loss": 3.0}),
         (None, None, {"eval_bleu": 30.0, "eval_loss": 9.0}, {"eval_bleu": 29.0, "eval_loss": 1.0}),
         (None, None, {"eval_loss": 1.0}, {"eval_loss": 2.0}),
+        ("bleu", True, {"eval_bleu": 0.3, "eval_chrf": 12.2}, {"eval_bleu": 0.6, "eval_chrf": 9.4}),  # chance
     ],
 )
 def test_weights_are_compared_as_checkpoints_were(metric, greater, better, worse):
     """Without a metric BLEU decides, and without BLEU the likelihood."""
     args = SimpleNamespace(metric_for_best_model=metric, greater_is_better=greater)
-    assert finishing.selection_score(better, args) > finishing.selection_score(worse, args)
+    for candidates in ({"better": better, "worse": worse}, {"worse": worse, "better": better}):
+        assert finishing.best_of(candidates, args) == "better"
 
 
 def test_the_average_of_a_run_with_further_references_and_held_out_training_pairs(tmp_path, monkeypatch):
