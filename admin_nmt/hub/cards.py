@@ -44,7 +44,7 @@ def run_card(facts: Results, folder: Path, repo_id: str | None = None) -> str:
     Raises:
         ValueError: the run has no such model, or no repository can have that name.
     """
-    assert facts.export is not None and facts.test is not None  # a finished run, as runs/publishing.py reads it
+    assert facts.export is not None and facts.test is not None  # a finished run, as runs/cards.py reads it
     unfolded = folder.name == FINAL
     if folder.name not in (STANDARD, FINAL):
         raise ValueError(f"{folder}: a card describes {STANDARD}/ or {FINAL}/ of a run; give one of them")
@@ -173,6 +173,7 @@ def write_export_card(folder: Path, name: str | None = None) -> Path:
         name=name or folder.name,
         kind=config["architectures"][0],
         variant=facts["variant"],
+        trained=AdminConfig(variant=facts["variant"]),
         error=facts["max_logit_error"],
         tokenizer_loading=", trust_remote_code=True" if code else "",
         joint=not (folder / TARGET_FOLDER).is_dir(),

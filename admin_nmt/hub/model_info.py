@@ -42,8 +42,9 @@ def model_info(folder: Path) -> dict[str, Any]:
     config = check_folder(folder)
     files = sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")])
     omega = stored_omega(folder, config) if isinstance(config, AdminConfig) else {}
+    fields = [name for name in FIELDS if "omega" not in name or getattr(config, "variant", None) == "admin"]
     return {
-        **{name: getattr(config, name) for name in FIELDS if hasattr(config, name)},
+        **{name: getattr(config, name) for name in fields if hasattr(config, name)},
         "parameters": count_parameters(config),
         "dtypes": dtypes(folder),
         "bytes": sum(path.stat().st_size for path in files),
@@ -104,4 +105,4 @@ def export_outlook(config: PreTrainedConfig, omega: Mapping[str, Tensor]) -> str
         name = stock_class(config, omega).__name__
     except (ExportError, FoldingError) as error:
         return f"none: {error}"
-    return f"{name}, folded" if config.has_omega or config.variant == "ln_scaling" else name
+    return f"{name}, folded" if config.is_folded_on_export else name

@@ -158,6 +158,11 @@ class AdminConfig(PreTrainedConfig):
         return self.variant in ("admin", "deepnorm")
 
     @property
+    def is_folded_on_export(self) -> bool:
+        """True where the standard model has the scale of a block in its weights: ω, α, or 1/√l of `ln_scaling`."""
+        return self.has_omega or self.variant == "ln_scaling"
+
+    @property
     def normalizes_before(self) -> bool:
         """True where LayerNorm stands before the sublayer's function."""
         return self.variant in ("pre_ln", "dlcl_pre_ln", "ln_scaling", "transparent_pre_ln")

@@ -91,7 +91,7 @@ def folded(model: AdminForConditionalGeneration) -> AdminForConditionalGeneratio
         FoldingError: for half precision where there is something to fold.
     """
     config = model.config
-    if (config.has_omega or config.variant == "ln_scaling") and model.dtype not in (torch.float32, torch.float64):
+    if config.is_folded_on_export and model.dtype not in (torch.float32, torch.float64):
         raise FoldingError(f"fold in float32 or wider, not in {model.dtype}: call model.float() first")
     scaled = copy.deepcopy(model)
     for stack in (scaled.model.encoder, scaled.model.decoder):

@@ -94,6 +94,7 @@ def test_a_tag_joins_the_tokenizer_of_a_new_model_alone(recipe_file, tmp_path):
     [
         ("--model.variant pre_ln", r"model\.variant"),
         ("--model.encoder_layers 2", r"model\.encoder_layers"),
+        ("--model.omega_rule n", r"model\.omega_rule"),
         ("--tokenizer.vocab_size 280", r"tokenizer\.vocab_size"),
         ("--model.from_pretrained ./nowhere", r"model\.from_pretrained: \./nowhere"),
         ("--tokenizer.path ./nowhere", r"tokenizer\.path: \./nowhere"),
