@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..system.limits import PROFILE_TOKENS
 from .options import Model, NewFolder, RunFolder, Source, Target, check_repository
 from .output import print_json, quiet, say, write_lines
 from .parsing import Command
@@ -195,7 +196,7 @@ def profile(
     mode: Annotated[
         Literal["unit", "reference"], typer.Option(help="unit as in the paper; reference as in the authors' code.")
     ] = "unit",
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in target tokens.")] = 8000,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in target tokens.")] = PROFILE_TOKENS,
     seed: Annotated[int, typer.Option(help="Random seed of the weights and of the batch.")] = 42,
     output: Annotated[Path | None, typer.Option(help="Save the new model with its ω in this folder.")] = None,
 ) -> None:

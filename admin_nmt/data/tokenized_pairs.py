@@ -43,11 +43,6 @@ def similar_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:
     return [*next(iter(batch_sampler(dataset, budget, seed=seed)))]
 
 
-def profiling_pairs(dataset: Dataset, max_tokens: int, seed: int, mode: str) -> list[int]:
-    """Indices of the pairs on which ω is measured: [`random_pairs`], in mode `reference` [`similar_pairs`]."""
-    return (similar_pairs if mode == "reference" else random_pairs)(dataset, max_tokens, seed)
-
-
 def batch_sampler(dataset: Dataset, max_tokens: int, *, seed: int) -> TokenBatchSampler | WindowedBatchSampler:
     """The batches of a tokenised dataset: planned at once, or in windows where it has more than [`WHOLE`] pairs.
 

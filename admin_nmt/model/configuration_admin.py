@@ -63,7 +63,8 @@ class AdminConfig(PreTrainedConfig):
             sublayers; `profile`, the rule of Liu et al. 2020, and `profile_reference` measure it on one batch. Until
             [`profile_omega`] has run, ω has the value of `log_n`: with these two rules `AdminTrainer` runs it on a new
             model, a plain Trainer trains with that value.
-        omega_profiled: whether ω was measured; set, with the rule, by [`profile_omega`].
+        omega_profiled: whether ω was measured; set, with the rule, by [`profile_omega`]. It is for cards and pictures;
+            whether a model is still to be measured is decided by [`needs_profiling`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first
             sublayer of each stack, which must stay uniform for folding.
         dlcl_weights: `learned` from the row average; learned from the `identity`, as DenseFormer's are (Pagliardini et

@@ -3,7 +3,6 @@
 Each appears when it is complete.
 """
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from transformers import PreTrainedModel
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
-from ..data.tokenized_pairs import profiling_pairs
 from ..data.tokenizing import tokenize
 from ..decoding.usual_scores import UsualScores
 from ..hub.cards import write_export_card
@@ -26,7 +24,7 @@ from ..weights.averaging import average_checkpoints
 from ..weights.exporting import export_standard
 from ..weights.folding import fold_omega
 from ..weights.omega import sublayer_names
-from ..weights.profiling import MODES, Mode, profile_omega
+from ..weights.profiling import Mode, profile_omega, profiling_batch
 
 
 def fold_folder(model: Path, output: Path) -> None:
@@ -94,9 +92,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 def profile_folder(
     model: Path, pairs: Dataset, mode: Mode = "unit", *, max_tokens: int, seed: int, output: Path | None = None
 ) -> dict[str, float]:
-    """Measure ω of a new model of a folder's configuration on a batch of text; see [`profile_omega`].
-
-    The batch is of random pairs, in reference mode of random ones of similar length, as the authors' batches are.
+    """Measure ω of a new model of a folder's configuration on a [`profiling_batch`] of text; see [`profile_omega`].
 
     Args:
         model: holds config.json of variant `admin` and the tokenizers; weights are not read.
@@ -111,22 +107,16 @@ def profile_folder(
     Raises:
         ValueError: the folder has no configuration of variant `admin`, or no tokenizers that belong to it.
     """
-    config = copy.deepcopy(read_config(model))
+    config = read_config(model)
     if not isinstance(config, AdminConfig):
         raise ValueError(f"{model}: is a {config.model_type} model, which has no ω to profile")
     tokenizers = check_tokenizers(model, config)
-    config.omega_rule = next(rule for rule, measured in MODES.items() if measured == mode)
-    config.omega_profiled = False
     data = tokenize(pairs, *tokenizers, max_length=config.max_position_embeddings)
-    chosen = data[profiling_pairs(data, max_tokens, seed, mode)]
-    rows = [
-        {"input_ids": source, "labels": target}
-        for source, target in zip(chosen["input_ids"], chosen["labels"], strict=True)
-    ]
+    batch = profiling_batch(data, Seq2SeqCollator(config.pad_token_id), max_tokens, seed, mode)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         fresh = AdminForConditionalGeneration(config)
-    omega = profile_omega(fresh, Seq2SeqCollator(config.pad_token_id)(rows), mode)
+    omega = profile_omega(fresh, batch, mode)
     if output:
         with new_folder(output) as temporary:
             fresh.save_pretrained(temporary)

@@ -14,7 +14,7 @@ from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, Reci
 from ..system.cpu_features import cpu_name
 from ..trainer.callbacks import mean_omega
 from ..trainer.divergence import DivergedError
-from ..weights.omega import omega_origin
+from ..weights.profiling import omega_origin
 from .preparation import Prepared
 from .recipe import Recipe
 

@@ -17,6 +17,9 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 LENGTH_PENALTY = {"ge": -10, "le": 10}
 """Limits of a length penalty: the power of a length overflows beyond."""
 
+PROFILE_TOKENS = 8000
+"""Most target tokens of the batch on which ω is measured, by default."""
+
 
 def check_limits(values: Any) -> None:
     """Check the numbers among the fields of a dataclass's instance.

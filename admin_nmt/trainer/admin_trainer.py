@@ -24,13 +24,13 @@ from transformers.trainer_utils import PredictionOutput, TrainOutput, speed_metr
 
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import save_tokenizers
-from ..data.tokenized_pairs import batch_sampler, longest_sentence, profiling_pairs, refuse_long
+from ..data.tokenized_pairs import batch_sampler, longest_sentence, refuse_long
 from ..model.loss import IGNORED
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
 from ..weights.omega import write_omega
-from ..weights.profiling import MODES, needs_profiling, profile_omega
+from ..weights.profiling import MODES, needs_profiling, profile_omega, profiling_batch
 from .arguments import (
     HAS_ACTIVATION_CHECKPOINTING,
     AdminTrainingArguments,
@@ -286,6 +286,14 @@ class AdminTrainer(TrainerHooks):
             config.omega_profiled = saved.get("omega_profiled", False)  # left out of the file where it is False
             config.omega_rule = saved.get("omega_rule", config.omega_rule)
 
+    def measure_omega(self) -> None:
+        """Measures ω on one batch of training pairs, the same on every process."""
+        model: Any = self.model
+        args, mode = self.args, MODES[model.config.omega_rule]
+        batch = profiling_batch(self.training_pairs(), self.data_collator, args.profile_tokens, args.seed, mode)
+        omega = profile_omega(model, {name: x.to(model.device) for name, x in batch.items()})
+        write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
+
     @contextmanager
     def whole_model(self) -> Iterator[None]:
         """Every process has all weights, in float32, in this block, so each may run the model as often as it likes."""
@@ -343,15 +351,6 @@ class AdminTrainer(TrainerHooks):
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Weight decay spares ω, α of ReZero and the weights of DLCL, as it does biases and LayerNorms."""
         return [name for name in super().get_decay_parameter_names(model) if not name.endswith(NEVER_DECAYED)]
-
-    def measure_omega(self) -> None:
-        """Measures ω on one batch of training pairs, the same on every process."""
-        model: Any = self.model
-        pairs, mode = self.training_pairs(), MODES[model.config.omega_rule]
-        indices = profiling_pairs(self.train_dataset, self.args.profile_tokens, self.args.seed, mode)
-        batch = {name: x.to(model.device) for name, x in self.data_collator(pairs.__getitems__(indices)).items()}
-        omega = profile_omega(model, batch, mode=mode)
-        write_omega(model, gather_objects(omega)[0])  # the first process's, as DDP does not send buffers
 
     def get_batch_samples(
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device

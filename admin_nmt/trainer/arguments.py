@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import is_torch_tf32_available
 from transformers.utils.import_utils import enable_tf32
 
-from ..system.limits import LENGTH_PENALTY, check_limits, default_of
+from ..system.limits import LENGTH_PENALTY, PROFILE_TOKENS, check_limits, default_of
 from .optimizers.fused_radam import FusedRAdam
 from .optimizers.master_weights import MOST_ACCUMULATED
 
@@ -61,7 +61,7 @@ class AdminTrainingArguments(Seq2SeqTrainingArguments):
     )
     optimizer: Optimizer = field(default="radam", metadata={"help": f"One of {', '.join(OPTIMIZERS)}."})
     profile_tokens: int = field(
-        default=8000,
+        default=PROFILE_TOKENS,
         metadata={
             "ge": 1,
             "help": "Most target tokens of the random pairs on which ω is measured (`profile_reference`: similar "

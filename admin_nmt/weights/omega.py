@@ -51,13 +51,3 @@ def write_omega(model: AdminForConditionalGeneration, omega: Mapping[str, list[f
         blocks = cast(AdminStack, getattr(model.model, stack)).residual_blocks()
         for block, value in zip(blocks, values, strict=True):
             nn.init.constant_(cast(AdminPostNorm, block).omega, value)
-
-
-def omega_origin(config: AdminConfig) -> str:
-    """Name the origin of a model's ω: `deepnorm`, `log_n`, `n`, or `profiled` or `profiled_reference` on a batch."""
-    if config.variant == "deepnorm":
-        return "deepnorm"
-    measured = {"profile": "profiled", "profile_reference": "profiled_reference"}.get(str(config.omega_rule))
-    if measured is None:
-        return str(config.omega_rule)
-    return measured if config.omega_profiled else "log_n"  # which holds until profiling

@@ -2,26 +2,31 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast, get_args
 
 import torch
+from datasets import Dataset
 from torch import Tensor, nn
 
+from ..data.tokenized_pairs import random_pairs, similar_pairs
+from ..model.configuration_admin import AdminConfig
 from ..model.loss import IGNORED, without_padding
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ..model.residual import AdminPostNorm
 from .omega import write_omega
 
 Mode = Literal["unit", "reference"]
-# The padding counts in the second, so that it wants a batch as the authors' are, of pairs of similar length.
-MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}  # by omega_rule of the configuration
+MODES: dict[str, Mode] = {"profile": "unit", "profile_reference": "reference"}
+"""How ω is measured, by `omega_rule` of the configuration."""
+ORIGINS = {"profile": "profiled", "profile_reference": "profiled_reference"}
+"""Names of an ω that was measured, in results.json, by the same."""
 SEED = 1
 
 
 @torch.no_grad()
 def profile_omega(
-    model: AdminForConditionalGeneration, batch: Mapping[str, Tensor], mode: Mode = "unit"
+    model: AdminForConditionalGeneration, batch: Mapping[str, Tensor], mode: Mode | None = None
 ) -> dict[str, list[float]]:
     """Measure ω on one batch, write it into the model and return it.
 
@@ -31,7 +36,8 @@ def profile_omega(
             8,000 tokens; `decoder_input_ids` and `decoder_attention_mask` where they differ from what the labels give.
         mode: `unit` sets every ω to 1, runs the model once with dropout and takes ω_i = sqrt(Var[x_0] + Σ_{j<i}
             Var[f_j]) with ω_1 = 1, variances over non-padding positions. `reference` does what the authors' code does:
-            it assigns ω on the way, ω_{i+1} = sqrt(Var[ω_i ⊙ x_{i−1}] + Var[f_i]), padding included.
+            it assigns ω on the way, ω_{i+1} = sqrt(Var[ω_i ⊙ x_{i−1}] + Var[f_i]), padding included. By default that
+            of the configuration's `omega_rule`, with a closed form `unit`.
 
     Returns:
         ω of the encoder's and the decoder's sublayers, in order: {"encoder": [...], "decoder": [...]}.
@@ -42,6 +48,8 @@ def profile_omega(
     """
     if model.config.variant != "admin":
         raise ValueError(f"variant: only 'admin' has an ω to profile, not {model.config.variant!r}")
+    if mode is None:
+        mode = MODES.get(str(model.config.omega_rule), "unit")
     if mode not in get_args(Mode):
         raise ValueError(f"mode: {mode!r} is not one of {', '.join(get_args(Mode))}")
     missing = {"input_ids", "attention_mask", "labels"} - set(batch)
@@ -68,6 +76,33 @@ def profile_omega(
     return omega
 
 
+def profiling_batch(
+    pairs: Dataset, collator: Callable[[list], dict[str, Tensor]], max_tokens: int, seed: int, mode: Mode
+) -> dict[str, Tensor]:
+    """Make the batch on which ω of a new model is measured.
+
+    It is of random pairs. In mode `reference`, where the padding counts, it is one of training, as the authors' is: of
+    random pairs of similar length.
+
+    Args:
+        pairs: a tokenised dataset.
+        max_tokens: most target tokens of the batch.
+        seed: of the choice.
+    """
+    indices = (similar_pairs if mode == "reference" else random_pairs)(pairs, max_tokens, seed)
+    return collator(pairs.with_format(None, columns=["input_ids", "labels"]).__getitems__(indices))
+
+
+def omega_origin(config: AdminConfig) -> str:
+    """Name the origin of a model's ω: `deepnorm`, `log_n`, `n`, or one of [`ORIGINS`]."""
+    rule = str(config.omega_rule)
+    if config.variant == "deepnorm":
+        return "deepnorm"
+    if rule in MODES and not config.omega_profiled:
+        return "log_n"  # which holds until profiling
+    return ORIGINS.get(rule, rule)
+
+
 def needs_profiling(model: Any) -> bool:
     """True for a model that still has to take its ω from a batch.
 
@@ -77,6 +112,7 @@ def needs_profiling(model: Any) -> bool:
     """
     if getattr(model.config, "variant", None) != "admin" or model.config.omega_rule not in MODES:
         return False
+    # By attribute: a model that was loaded with the code in its folder has blocks of a class of its own.
     blocks = [module for module in model.modules() if hasattr(module, "has_initial_omega")]
     return bool(blocks) and all(block.has_initial_omega() for block in blocks)
 

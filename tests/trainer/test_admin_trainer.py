@@ -153,9 +153,9 @@ def test_refuses_a_checkpoint_that_stands_elsewhere_in_the_epoch(new_model, argu
 def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
     calls = []
 
-    def profile(*args, **kwargs):
-        calls.append(kwargs)
-        return profile_omega(*args, **kwargs)
+    def profile(*args):
+        calls.append(args)
+        return profile_omega(*args)
 
     monkeypatch.setattr(admin_trainer, "profile_omega", profile)
     args, data = arguments(), random_ids(14)
@@ -163,7 +163,7 @@ def test_profiles_once_and_not_on_resume(new_model, arguments, monkeypatch):
     run = AdminTrainer(first, args, train_dataset=data, callbacks=[StopAfter(2)])
     run.train()
     run.train()
-    assert calls == [{"mode": "unit"}]
+    assert len(calls) == 1
     AdminTrainer(resumed, args, train_dataset=data).train(resume_from_checkpoint=f"{args.output_dir}/checkpoint-2")
     assert len(calls) == 1
     assert resumed.config.omega_profiled
@@ -221,7 +221,7 @@ def test_profiling_batch_fills_its_budget_with_distinct_pairs(budget):
 def test_the_authors_profiling_batch_is_one_of_similar_pairs(new_model, arguments, monkeypatch, budget):
     """As a batch of training, which their code measures; random pairs would be mostly padding, which it counts."""
     data, seen = random_ids(40), []
-    monkeypatch.setattr(admin_trainer, "profile_omega", lambda model, batch, mode: seen.append(batch) or {})
+    monkeypatch.setattr(admin_trainer, "profile_omega", lambda model, batch: seen.append(batch) or {})
     args = arguments(profile_tokens=budget)
     AdminTrainer(new_model(omega_rule="profile_reference"), args, train_dataset=data).measure_omega()
     (batch,) = seen

@@ -29,7 +29,7 @@ from ...runs.pictures.curves import legend_above, line_style, save
 from ...system.files import json_text
 from ...system.markdown import table_text
 from ...system.terminal import progress_bar
-from ...weights.profiling import MODES, needs_profiling, profile_omega
+from ...weights.profiling import needs_profiling, profile_omega
 from .depth_analysis import dependencies, output_change, perturbed, updated
 from .gradients import phrasebook_text, study_gradients
 
@@ -111,7 +111,7 @@ def new_model(args: DepthStudy, variant: str, encoder_layers: int, batch: dict[s
     """A model as training begins with it: ω of ADMIN profiled, unless `variant` names another rule, as admin:n does."""
     model = AdminForConditionalGeneration(new_config(args, variant, encoder_layers)).eval()
     if needs_profiling(model):
-        profile_omega(model, batch, mode=MODES[model.config.omega_rule])
+        profile_omega(model, batch)
     return model
 
 

@@ -13,7 +13,8 @@ from admin_nmt import AdminForConditionalGeneration
 from ...hub.run_folder import OmegaFacts
 from ...model.omega import log_n
 from ...model.sublayers import Stack, count_sublayers
-from ...weights.omega import omega_by_sublayer, omega_origin
+from ...weights.omega import omega_by_sublayer
+from ...weights.profiling import omega_origin
 from .curves import legend_above, line_style, literal, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
