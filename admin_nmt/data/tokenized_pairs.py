@@ -3,30 +3,43 @@
 from functools import partial
 
 import numpy as np
+import pyarrow.compute as pc
 from datasets import Dataset
 
+from ..model.loss import IGNORED
 from .batching import WINDOW, IntArray, Survey, TokenBatchSampler, WindowedBatchSampler
 
 WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
 
 
 def pair_lengths(dataset: Dataset, start: int = 0, stop: int | None = None) -> tuple[IntArray, IntArray]:
-    """The columns `source_length` and `target_length` of a tokenised dataset, [pairs] each.
+    """Tokens of the sources and of the targets of a tokenised dataset, [pairs] each.
+
+    They stand in the columns `source_length` and `target_length`, or are counted in `input_ids` and `labels`.
 
     Args:
-        dataset: what `tokenize` gives.
+        dataset: what `tokenize` gives, or a tokenizer without padding.
         start: the first pair that is asked for.
         stop: the first one behind them; None for all to the end.
 
     Raises:
-        ValueError: a column is missing.
+        ValueError: columns are missing, or there is padding.
     """
-    for column in ("source_length", "target_length"):
+    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
+    table = dataset.with_format("arrow")
+    if {"source_length", "target_length"} <= {*dataset.column_names}:
+        found = table.select_columns(["source_length", "target_length"])[start:stop]
+        return found["source_length"].to_numpy(), found["target_length"].to_numpy()
+    for column in ("input_ids", "labels"):
         if column not in dataset.column_names:
             raise ValueError(f"the dataset has no column {column!r}; make it with admin_nmt.data.tokenizing.tokenize")
-    # As an Arrow table: datasets' own NumPy format makes an object of every number on the way.
-    table = dataset.with_format("arrow", columns=["source_length", "target_length"])[start:stop]
-    return table["source_length"].to_numpy(), table["target_length"].to_numpy()
+    columns = [name for name in ("input_ids", "labels", "attention_mask") if name in dataset.column_names]
+    found = table.select_columns(columns)[start:stop]
+    padded = {"labels": IGNORED, "attention_mask": 0}
+    for column in columns[1:]:
+        if pc.any(pc.equal(pc.list_flatten(found[column]), padded[column])).as_py():
+            raise ValueError(f"the dataset holds padding, by its column {column!r}; tokenise it without padding")
+    return tuple(pc.list_value_length(found[column]).to_numpy() for column in columns[:2])
 
 
 def random_pairs(dataset: Dataset, max_tokens: int, seed: int) -> list[int]:

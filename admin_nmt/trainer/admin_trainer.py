@@ -67,8 +67,8 @@ NEVER_DECAYED = (".omega", "history.weight", "common.alpha")
 class AdminTrainer(TrainerHooks):
     """Trains a translation model on a tokenised dataset.
 
-    The datasets have the columns `input_ids`, `labels`, `source_length` and `target_length`; that of the evaluation
-    also `target`, the raw reference text.
+    The datasets have the columns `input_ids` and `labels`, without padding, and may have `source_length` and
+    `target_length`, which are counted otherwise; that of the evaluation has also `target`, the raw reference text.
 
     What it does besides `Seq2SeqTrainer`, and where:
         the batches: `get_train_dataloader`, under a token budget;

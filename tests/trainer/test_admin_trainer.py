@@ -108,6 +108,23 @@ def test_padding_in_labels_that_another_collator_leaves_is_refused(new_model, ar
         run.train()
 
 
+def test_a_dataset_as_tokenizers_make_it_trains_alike(new_model, arguments):
+    """Without columns of lengths, and with attention_mask; padding in it is refused."""
+    data = random_ids(24)
+    usual = data.remove_columns(["source_length", "target_length"])
+    usual = usual.add_column("attention_mask", [[1] * len(ids) for ids in data["input_ids"]])
+    models = [new_model(omega_rule="profile") for _ in range(2)]
+    for model, pairs in zip(models, (data, usual), strict=True):
+        args = arguments(max_tokens=budget_for(data, 5), max_steps=2)
+        AdminTrainer(model, args, train_dataset=pairs, eval_dataset=pairs).train()
+    torch.testing.assert_close(models[0].state_dict(), models[1].state_dict(), rtol=0, atol=0)
+    padded = {"attention_mask": lambda row: {"attention_mask": [0, *row["attention_mask"][1:]]}}
+    padded["labels"] = lambda row: {"labels": [*row["labels"], -100]}
+    for column, change in padded.items():
+        with pytest.raises(ValueError, match=f"padding, by its column '{column}'"):
+            AdminTrainer(models[0], arguments(max_steps=1), train_dataset=usual.map(change)).train()
+
+
 def test_every_target_token_counts_whatever_the_release_leaves_out(new_model, arguments):
     """In some releases the Trainer leaves out the first label of models whose class it takes for a causal one."""
     data = random_ids(24)
