@@ -64,19 +64,6 @@ def all_scores(hypotheses, references, language="de"):
     return scores | untested_scores(hypotheses, references, language)
 
 
-def perturbed(sentences, seed=0):
-    """Every sentence with a word dropped, doubled, swapped or lower-cased, or left alone."""
-    rng = random.Random(seed)
-    edits = (
-        lambda words, i: words[:i] + words[i + 1 :],
-        lambda words, i: words[: i + 1] + words[i:],
-        lambda words, i: words[:i] + words[i : i + 2][::-1] + words[i + 2 :],
-        lambda words, i: [*words[:i], words[i].lower(), *words[i + 1 :]],
-        lambda words, i: words,
-    )
-    return [" ".join(rng.choice(edits)(words := s.split(), rng.randrange(len(words)))) for s in sentences]
-
-
 def multi_bleu(hypotheses, references):
     """multi-bleu.perl, transcribed: clipped n-gram counts over the corpus, brevity penalty, no smoothing."""
     correct, total, lengths = Counter(), Counter(), Counter()
@@ -128,7 +115,12 @@ def odd_pairs():
     """200 pairs of letters as words: many lines empty, of one token, without a match, much too long or too short."""
     rng = random.Random(1)
     references = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 15))) for _ in range(200)]
-    hypotheses = perturbed(references, 1)
+
+    def edited(word):
+        """One in ten is dropped, doubled or in capitals."""
+        return rng.choice(("", f"{word} {word}", word.upper())) if rng.random() < 0.1 else word
+
+    hypotheses = [" ".join(map(edited, line.split())) for line in references]
     for row in range(0, 200, 4):
         odd = ("", "a", "x y z x y", references[row], references[row] * 3, references[row].upper(), "a b c")
         hypotheses[row] = odd[row // 4 % 7]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from toy import small_config
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.model.building import new_layer
@@ -23,12 +24,9 @@ ALPHA = 0.25  # of the released ReZero layers, which would do nothing at its ini
 
 
 def small(variant: str, **fields) -> AdminConfig:
-    sizes = {"vocab_size": 99, "d_model": WIDTH, "encoder_layers": 3, "decoder_layers": 2, "dropout": 0.0}
-    for stack in ("encoder", "decoder"):
-        sizes |= {f"{stack}_ffn_dim": FFN, f"{stack}_attention_heads": HEADS}
-    config = AdminConfig(variant=variant, **sizes | fields)
-    config._attn_implementation = "eager"
-    return config
+    sizes = {"encoder_ffn_dim": FFN, "decoder_ffn_dim": FFN, "d_model": WIDTH, "attn_implementation": "eager"}
+    heads = {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS}
+    return small_config(variant=variant, **sizes | heads | fields)
 
 
 def wave(length: int, shift: float = 0.0) -> Tensor:

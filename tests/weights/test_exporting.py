@@ -49,7 +49,7 @@ def test_stock_classes_compute_the_same(model, tokenizer, tmp_path, run):
     given = inputs | {"texts": random_texts(8, seed=6)}
     folders, expected = [], []
     for name, fields in CASES.items():
-        ours = learn_to_copy(model(**fields), tokenizer, tokenizer, random_texts(24, seed=7))
+        ours = learn_to_copy(model(**fields), tokenizer, tokenizer, random_texts(24, seed=7), updates=20)
         folders.append(tmp_path / name)
         export_standard(ours, tokenizer, folders[-1], target_tokenizer=tokenizer)
         expected.append(outputs(ours, tokenizer, **given))

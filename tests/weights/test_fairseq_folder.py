@@ -1,15 +1,17 @@
 """From the files of a fairseq model to a folder that translates text, and what is said when they do not fit."""
 
+import json
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
-from test_fairseq_weights import CONVENTIONS, fairseq_checkpoint, logits
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from test_fairseq_weights import CONVENTIONS, EOS, fairseq_checkpoint, logits
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, LogitsProcessorList
 
 from admin_nmt import Translator
+from admin_nmt.decoding.search.generation import SentenceLengthLimit
 from admin_nmt.hub.model_folder import check_folder
 from admin_nmt.weights.fairseq_folder import convert_checkpoint
 
@@ -117,3 +119,24 @@ def test_a_real_checkpoint_translates_text_as_fairseq_generate_did(real):
     texts, expected = words(folder / "src20.bpe.en"), words(folder / "hyp20.beam5.tsv", 2)
     assert len(expected) == 20
     assert Translator.from_pretrained(output).translate(texts) == expected
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "search", ["beam5", *(pytest.param(s, marks=pytest.mark.slow) for s in ("beam4_lp06", "beam5_la12_lb10", "greedy"))]
+)
+def test_translations_of_a_real_checkpoint(real, search):
+    """All 20 sentences token for token, also with a length penalty and where the length limit cuts."""
+    folder, output = real
+    model = AutoModelForSeq2SeqLM.from_pretrained(output)
+    reference = json.loads((folder / "generate.json").read_text())[search]
+    theirs, sentences = reference["kwargs"], reference["one_sentence_per_batch"]
+    settings = {"num_beams": theirs["beam_size"], "length_penalty": theirs.get("len_penalty", 1.0)}
+    assert len(sentences) == 20
+    for sentence in sentences:
+        source = torch.tensor([sentence["src_tokens"]])
+        limit = int(theirs.get("max_len_a", 0) * source.shape[1] + theirs["max_len_b"])
+        processors = LogitsProcessorList([SentenceLengthLimit(torch.tensor([limit]), [EOS])])
+        settings |= {"max_new_tokens": limit + 1, "early_stopping": theirs["beam_size"] > 1}
+        found = model.generate(source, **settings, logits_processor=processors)[0, 1:]
+        assert found.tolist() == sentence["nbest"][0]["tokens"], sentence["id"]

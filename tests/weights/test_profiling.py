@@ -51,25 +51,15 @@ class PlainModel:
         angles = torch.arange(ids.shape[1])[:, None] * frequencies
         return self.embedding[ids] * d**0.5 + torch.cat([angles.sin(), angles.cos()], 1)
 
-    def encoder(self, layers: int, allowed: Tensor) -> list[Function]:
-        functions: list[Function] = []
-        for name in (f"model.encoder.layers.{layer}" for layer in range(layers)):
-            functions += [
-                lambda x, name=name: self.attention(f"{name}.self_attn", x, x, allowed),
-                lambda x, name=name: self.feed_forward(name, x),
-            ]
-        return functions
-
-    def decoder(self, layers: int, length: int, memory: Tensor, allowed: Tensor) -> list[Function]:
-        causal = torch.ones(length, length, dtype=torch.bool).tril()
-        functions: list[Function] = []
-        for name in (f"model.decoder.layers.{layer}" for layer in range(layers)):
-            functions += [
-                lambda x, name=name: self.attention(f"{name}.self_attn", x, x, causal),
-                lambda x, name=name: self.attention(f"{name}.encoder_attn", x, memory, allowed),
-                lambda x, name=name: self.feed_forward(name, x),
-            ]
-        return functions
+    def functions(self, stack: str, layers: int, own: Tensor, memory: Tensor | None = None, allowed=None):
+        """The f_i of a stack in order; `own` and `allowed` are the masks of its self- and cross-attention."""
+        found: list[Function] = []
+        for name in (f"model.{stack}.layers.{layer}" for layer in range(layers)):
+            found.append(lambda x, name=name: self.attention(f"{name}.self_attn", x, x, own))
+            if memory is not None:
+                found.append(lambda x, name=name: self.attention(f"{name}.encoder_attn", x, memory, allowed))
+            found.append(lambda x, name=name: self.feed_forward(name, x))
+        return found
 
 
 def unit_profile(x: Tensor, functions: list[Function], mask: Tensor) -> tuple[list[float], Tensor]:
@@ -100,9 +90,9 @@ def test_equals_a_plain_recomputation(fresh_model, batch, mode, profile, train_o
     decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
     allowed = source[:, None, None]
     embedded = plain.embed(batch["input_ids"]) * source[..., None]  # padding has neither embedding nor position
-    encoder, memory = profile(embedded, plain.encoder(3, allowed), source)
-    functions = plain.decoder(2, decoder_ids.shape[1], memory, allowed)
-    decoder, _ = profile(plain.embed(decoder_ids), functions, target)
+    encoder, memory = profile(embedded, plain.functions("encoder", 3, allowed), source)
+    causal = torch.ones(2 * decoder_ids.shape[1:], dtype=torch.bool).tril()
+    decoder, _ = profile(plain.embed(decoder_ids), plain.functions("decoder", 2, causal, memory, allowed), target)
 
     omega = profile_omega(model, batch, mode=mode)
     assert omega["encoder"] == pytest.approx(encoder, rel=1e-6)
