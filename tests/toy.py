@@ -6,17 +6,19 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 import yaml
-from datasets import Dataset
+from datasets import Dataset, Features, Value
+from pyarrow import RecordBatch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Trainer, TrainerCallback
 from typer.testing import CliRunner, Result
 
 from admin_nmt import AdminConfig, AdminForConditionalGeneration
 from admin_nmt.cli.app import app
+from admin_nmt.data.arrow_cache import map_shards
 from admin_nmt.data.batching import TokenBatchSampler
 from admin_nmt.data.phrasebook import phrasebook
 from admin_nmt.data.tokenization.byte_bpe import train_tokenizer
@@ -130,6 +132,17 @@ def overwritten(path: Path, draw: random.Random | None = None) -> None:
 DAMAGES = (truncated, bit_flipped, emptied, removed, made_a_folder, overwritten)
 
 
+def double(batch: RecordBatch) -> dict[str, list[int]]:
+    """Doubles the numbers of a batch."""
+    return {"n": [2 * n for n in batch["n"].to_pylist()]}
+
+
+def doubled(folder: Path, function=double, *, count: int = 1000, num_proc: int = 1) -> Dataset:
+    """The numbers below `count`, doubled by a step that keeps its shards in this folder."""
+    numbers, features = Dataset.from_dict({"n": range(count)}), Features({"n": Value("int64")})
+    return map_shards(numbers, function, features, folder, fingerprint="f", num_proc=num_proc, desc="doubling")
+
+
 def even_budget(dataset: Dataset) -> int:
     """A token budget under which a dataset makes an even number of batches, as many for each of two processes."""
     lengths = pair_lengths(dataset)
@@ -208,6 +221,20 @@ class StopAfter(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.update:
             control.should_save = control.should_training_stop = True
+
+
+@torch.no_grad()
+def hooked(
+    run: Callable[[], object], writers: Iterable[torch.nn.Module], readers: Iterable[torch.nn.Module], argument: int = 0
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What some modules write during a run, and what others read as their argument of this number."""
+    written, read = [], []
+    hooks = [module.register_forward_hook(lambda _, __, output: written.append(output)) for module in writers]
+    hooks += [module.register_forward_pre_hook(lambda _, args: read.append(args[argument])) for module in readers]
+    run()
+    for hook in hooks:
+        hook.remove()
+    return written, read
 
 
 class KeepGradient(TrainerCallback):

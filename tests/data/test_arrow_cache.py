@@ -4,19 +4,10 @@ import errno
 import multiprocessing
 import os
 import signal
+from functools import partial
 
 import pytest
-from datasets import Dataset, Features, Value
-from toy import DAMAGES, removed, truncated
-
-from admin_nmt.data import arrow_cache
-from admin_nmt.data.arrow_cache import map_shards
-
-NUMBER = Features({"n": Value("int64")})
-
-
-def double(batch):
-    return {"n": [2 * n for n in batch["n"].to_pylist()]}
+from toy import DAMAGES, double, doubled, removed, truncated
 
 
 def killed_at_500(batch):
@@ -31,21 +22,9 @@ def full_at_500(batch):
     return double(batch)
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch):
-    monkeypatch.setattr(arrow_cache, "SHARD", 100)
-    monkeypatch.setattr(arrow_cache, "BATCH", 40)
-
-
 @pytest.fixture
-def double_all(tmp_path):
-    """Doubles the numbers to 1,000 in shards of 100."""
-
-    def run(function=double, **options):
-        data = Dataset.from_dict({"n": list(range(1000))})
-        return map_shards(data, function, NUMBER, tmp_path / "step", fingerprint="f", desc="doubling", **options)
-
-    return run
+def double_all(tmp_path, small_shards):
+    return partial(doubled, tmp_path / "step")
 
 
 @pytest.mark.parametrize("num_proc", [1, 3])

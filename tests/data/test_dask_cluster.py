@@ -8,20 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from datasets import Dataset, Features, Value
+from toy import double, doubled
 
 pytest.importorskip("distributed", reason="needs Dask: pip install 'admin_nmt[cluster]'")
 
 from distributed import LocalCluster
 
-from admin_nmt.data import arrow_cache, dask_cluster
-from admin_nmt.data.arrow_cache import for_each, jobs_run_by, map_shards
+from admin_nmt.data import dask_cluster
+from admin_nmt.data.arrow_cache import for_each, jobs_run_by
 from admin_nmt.data.cleaning import CleaningOptions
 from admin_nmt.data.dask_cluster import Cluster
 from admin_nmt.decoding.synthesis import synthesize
 from admin_nmt.decoding.worker_processes import one_after_the_other
-
-NUMBER = Features({"n": Value("int64")})
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +34,6 @@ def address():
 def cluster(address):
     with Cluster(address) as opened:
         yield opened
-
-
-@pytest.fixture
-def small_shards(monkeypatch):
-    monkeypatch.setattr(arrow_cache, "SHARD", 100)
-    monkeypatch.setattr(arrow_cache, "BATCH", 40)
-
-
-def double(batch):
-    return {"n": [2 * n for n in batch["n"].to_pylist()]}
-
-
-def doubled(folder, function=double, count=1000):
-    numbers = Dataset.from_dict({"n": range(count)})
-    return map_shards(numbers, function, NUMBER, folder, fingerprint="f", num_proc=1, desc="doubling")
 
 
 def contents(folder):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from toy import hooked
 
 from admin_nmt.model import dlcl
 from admin_nmt.model.building import new_history
@@ -109,25 +110,12 @@ def test_initial_weights(tiny_config, variant):
     assert {kind for kind, weight in rows.items() if isinstance(weight, nn.Parameter)} == {"learned", "identity"}
 
 
-@torch.no_grad()
-def layer_outputs(encoder: AdminEncoder, ids: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What each layer reads, the final LayerNorm last, and what it writes, the embedding first."""
-    reads, writes = [], []
-    hooks = [layer.register_forward_pre_hook(lambda _, args: reads.append(args[0])) for layer in encoder.layers]
-    hooks += [layer.register_forward_hook(lambda _, __, output: writes.append(output)) for layer in encoder.layers]
-    hooks += [encoder.embed_dropout.register_forward_hook(lambda _, __, output: writes.append(output))]
-    hooks += [encoder.layer_norm.register_forward_pre_hook(lambda _, args: reads.append(args[0]))]
-    encoder(ids)
-    for hook in hooks:
-        hook.remove()
-    return reads, writes
-
-
 def test_ones_are_the_dense_residual_network(tiny_model):
     """Wang et al. 2019, figure 2; another special case is in test_transparent.py."""
     fields = {"dlcl_weights": "ones", "dlcl_normalize_history": False}
     encoder = tiny_model(variant="dlcl_pre_ln", **fields).model.encoder
-    reads, writes = layer_outputs(encoder, torch.tensor([[5, 6, 7, 8, 9, 0]]))
+    ids, writers = torch.tensor([[5, 6, 7, 8, 9, 0]]), [encoder.embed_dropout, *encoder.layers]
+    writes, reads = hooked(lambda: encoder(ids), writers, readers=[*encoder.layers, encoder.layer_norm])
     assert len(reads) == len(writes) == 4
     for layer, read in enumerate(reads):
         torch.testing.assert_close(read, torch.stack(writes[: layer + 1]).sum(0))

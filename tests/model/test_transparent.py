@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from toy import hooked
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.model.rivals import TransparentAttention
@@ -22,30 +23,18 @@ def models(tiny_model, layer):
     return plain, transparent
 
 
-@torch.no_grad()
-def hooked(model: AdminForConditionalGeneration, batch: dict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """States of the encoder, the embedding first and before any final LayerNorm; and what the decoder's layers read."""
-    states, read = [], []
-    modules = [model.model.encoder.embed_dropout, *model.model.encoder.layers]
-    hooks = [module.register_forward_hook(lambda _, __, output: states.append(output)) for module in modules]
-    for layer in model.model.decoder.layers:
-        hooks.append(layer.encoder_attn.register_forward_pre_hook(lambda _, args: read.append(args[1])))
-    model(**batch)
-    for hook in hooks:
-        hook.remove()
-    return states, read
-
-
 def test_equation(models, batch):
     """z_j = Σ_i s_ij h_i, s_j = softmax(w_j): a plain sum over the states of the model without it."""
     plain, transparent = models
-    states, weight = hooked(plain, batch)[0], transparent.model.encoder.history.weight
-    found = hooked(transparent, batch)[1]
+    weight, encoder = transparent.model.encoder.history.weight, plain.model.encoder
+    states, _ = hooked(lambda: plain(**batch), writers=[encoder.embed_dropout, *encoder.layers], readers=[])
+    readers = [layer.encoder_attn for layer in transparent.model.decoder.layers]
+    _, found = hooked(lambda: transparent(**batch), writers=[], readers=readers, argument=1)
     assert len(states) == 4 and len(found) == 2
     for j, z in enumerate(found):
         exponentials = [weight[j, i].exp() for i in range(4)]
         expected = sum(e / sum(exponentials) * h for e, h in zip(exponentials, states, strict=True))
-        torch.testing.assert_close(z, plain.model.encoder.layer_norm(expected))
+        torch.testing.assert_close(z, encoder.layer_norm(expected))
 
 
 def test_one_row_for_all_decoder_layers_is_the_last_row_of_dlcl(tiny_model, models, batch, layer):
