@@ -30,11 +30,11 @@ from ..recipe import (
     TrainingCorpusSection,
     TrainingSection,
 )
+from ..sections import checked
 from ..yaml_files import set_field
 from .own_corpus import POSITIONS, OwnCorpus, cleaning_options
 from .sizes import MOST_UPDATES, Row, Shape, row_for
 
-LONGEST = 256  # tokens of a training sentence, the default of data.max_length
 FEWEST_TOKENS = 512  # of a batch: below it a GPU or CPU waits more than it computes
 FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of Tatoeba, 0.93 on Multi30k
 EVALUATIONS = 20  # of a run
@@ -97,37 +97,43 @@ def plan(
         output_dir: folder of the run.
         machine: where it is to be trained.
         fixed: fields that are not to be chosen, such as "training.max_steps", with their values.
+
+    Raises:
+        ValueError: naming the field of the command line that is wrong.
     """
     fixed, row = fixed or {}, row_for(corpus.training)
     shape: Shape = getattr(row, machine.kind)
-    batch = _batch(shape, row, machine, fixed)
-    tokens = batch.tokens * machine.processes * _count(fixed, "training.gradient_accumulation_steps", batch.accumulated)
-    updates, why_updates = _updates(corpus, tokens, row, machine, fixed)
-    score = "BLEU" if has_words(languages[1]) else "chrF"
     recipe = Recipe(
         output_dir=output_dir,
         languages=languages,
         data=_data(corpus, languages),
         tokenizer=TokenizerSection(vocab_size=row.vocabulary),
         model=_model(shape),
-        training=_training(shape, batch, updates, machine, score, fixed),
+        training=_training(shape, machine, languages[1]),
         evaluation=EvaluationSection(average_last=5, num_beams=5),
         card=CardSection(example=corpus.example) if corpus.example else CardSection(),
     )
-    values = {name: section for name, section in recipe.as_dict().items() if section}
-    made = Plan(values, _reasons(recipe, corpus, shape, row, machine, batch, why_updates))
+    values = recipe.as_dict()
     for name, value in fixed.items():
-        set_field(made.values, name, value)
-        made.why = {known: why for known, why in made.why.items() if not f"{known}.".startswith(f"{name}.")}
-        made.why[name] = OVERRIDDEN
-    epochs = _epochs(corpus, tokens, row, updates)
-    made.lines = [
+        set_field(values, name, value)
+    recipe = checked(Recipe, values, "the recipe", fixed)
+    batch = _batch(recipe, shape, machine)
+    epochs_an_update = _epochs_an_update(corpus, batch.of_update(machine), row)
+    updates, why_updates = _updates(recipe, epochs_an_update, row, machine)
+    values["training"] = _counts(recipe, shape, batch, updates) | values["training"]
+    recipe = checked(Recipe, values, "the recipe", fixed)
+    why = _reasons(recipe, corpus, shape, row, machine, batch, why_updates)
+    for name in fixed:
+        why = {known: text for known, text in why.items() if not f"{known}.".startswith(f"{name}.")}
+        why[name] = OVERRIDDEN
+    epochs = updates * epochs_an_update
+    lines = [
         _data_line(corpus),
-        f"training    {updates:,} updates of {tokens:,} tokens, about {epochs:.{epochs < 10:d}f} epochs; then the "
-        f"best weights by {score}, or the average of the last 5",
+        f"training    {updates:,} updates of {batch.of_update(machine):,} tokens, about {epochs:.{epochs < 10:d}f} "
+        f"epochs; then {_finished(recipe)}",
         f"memory      {batch.line(machine)}",
     ]
-    return made
+    return Plan({name: section for name, section in recipe.as_dict().items() if section}, why, lines)
 
 
 def _data(corpus: OwnCorpus, languages: list[str]) -> DataSection:
@@ -156,45 +162,46 @@ def _model(shape: Shape) -> ModelSection:
     )
 
 
-def _training(
-    shape: Shape, batch: "Batch", updates: int, machine: Machine, score: str, fixed: Mapping[str, Any]
-) -> TrainingSection:
-    """Evaluations and checkpoints come together, as the choice of the best weights needs both."""
-    every = _count(fixed, "training.save_steps", max(updates // EVALUATIONS, min(50, updates)))
-    every = _count(fixed, "training.eval_steps", every)
-    some: dict[str, Any] = {"gradient_accumulation_steps": batch.accumulated} if batch.accumulated > 1 else {}
-    some |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": "auto"}
+def _training(shape: Shape, machine: Machine, target: str) -> TrainingSection:
+    """Settings that depend on no others; evaluations and checkpoints come together, to choose the best weights."""
+    of_gpu: dict[str, Any] = {"bf16": machine.bf16, "activation_checkpointing": "auto"}
     return TrainingSection(
-        max_tokens=batch.tokens,
-        max_steps=updates,
         learning_rate=shape.learning_rate,
-        warmup_steps=min(shape.warmup, updates // 5),
         lr_scheduler_type="linear",
         logging_steps=50,
         eval_strategy="steps",
-        eval_steps=every,
         generation_num_beams=1,
         save_strategy="steps",
-        save_steps=every,
-        save_total_limit=6,
         load_best_model_at_end=True,
-        metric_for_best_model=f"eval_{score.lower()}",
+        metric_for_best_model="eval_bleu" if has_words(target) else "eval_chrf",
         early_stopping_patience=EVALUATIONS // 2,
-        **some,
+        **{} if machine.gpu is None else of_gpu,
     )
+
+
+def _counts(recipe: Recipe, shape: Shape, batch: "Batch", updates: int) -> dict[str, Any]:
+    """Fields of `training` that follow from batch and updates, and from those that were given."""
+    given = recipe.training.given()
+    every = given.get("eval_steps", given.get("save_steps", max(updates // EVALUATIONS, min(50, updates))))
+    accumulated = {"gradient_accumulation_steps": batch.accumulated} if batch.accumulated > 1 else {}
+    return {
+        "max_tokens": batch.tokens,
+        "max_steps": updates,
+        "warmup_steps": min(shape.warmup, updates // 5),
+        "eval_steps": every,
+        "save_steps": every,
+        "save_total_limit": max(recipe.evaluation.average_last, 1) + 1,
+    } | accumulated
 
 
 def _reasons(
     recipe: Recipe, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, batch: "Batch", updates: str
 ) -> dict[str, str]:
-    """The reasons of the fields that have one."""
-    training, language = recipe.training, recipe.languages[1]
-    words = "; words are not counted in a language without spaces"
-    words *= "max_ratio" in cleaning_options(recipe.languages)
-    score = "BLEU" if training.metric_for_best_model == "eval_bleu" else "chrF"
+    """The reasons of the fields that have one, by the values that the recipe has in the end."""
+    training, cleaning, averaged = recipe.training, recipe.data.cleaning, recipe.evaluation.average_last
+    score, beams = _score(recipe), recipe.evaluation.num_beams
     reasons = {f"data.{split}": f"{size:,} pairs of the training text" for split, size in corpus.split_off.items()}
     reasons |= {
-        "data.cleaning": f"training text with a sentence of valid or test is left out{words}",
         "tokenizer.vocab_size": row.vocabulary_why,
         "model.omega_rule": "as fast as measured ω, or faster (model_cards/multi30k-default-rule)",
         "model.encoder_layers": shape.why,
@@ -202,20 +209,43 @@ def _reasons(
         "model.max_position_embeddings": "tokens of the longest sentence that it can translate",
         "training.max_tokens": f"tokens of a batch on one device; {batch.peak / 1e9:.2f} GB are predicted, "
         f"{machine.free / 1e9:.0f} are free",
-        "training.gradient_accumulation_steps": f"an update is {shape.batch:,} tokens",
+        "training.gradient_accumulation_steps": f"an update is {batch.of_update(machine):,} tokens",
         "training.max_steps": updates,
         "training.lr_scheduler_type": "to 0 at the last update: the best use of a short run",
         "training.activation_checkpointing": "only where the GPU would be too small without",
-        "training.eval_steps": f"{training.max_steps // int(training.eval_steps or 1)} evaluations",
-        "training.generation_num_beams": "greedy search while training; the finished model is scored with 5 beams",
-        "training.save_total_limit": "five to average, and the best",
+        "training.generation_num_beams": f"greedy search while training; the finished model is scored with {beams} "
+        f"beam{'' if beams == 1 else 's'}",
+        "training.save_total_limit": f"{averaged} to average, and the best"
+        if averaged > 1
+        else "the last and the best",
         "training.early_stopping_patience": f"evaluations without a better {score}",
         "evaluation.average_last": "taken where it is better than the best checkpoint",
         "card.example": "for the model card, which also takes license, dataset_name, note",
     }
-    if score != "BLEU":
-        reasons["training.metric_for_best_model"] = f"BLEU needs words, and {language} has no spaces"
+    if cleaning is not None and cleaning.drop_held_out == "either":
+        reasons["data.cleaning"] = "training text with a sentence of valid or test is left out"
+        if cleaning.max_ratio is None:
+            reasons["data.cleaning"] += "; words are not counted in a language without spaces"
+    if training.eval_strategy == "steps" and training.eval_steps and training.eval_steps >= 1:
+        reasons["training.eval_steps"] = f"{training.max_steps // int(training.eval_steps)} evaluations"
+    if not has_words(recipe.languages[1]):
+        reasons["training.metric_for_best_model"] = f"BLEU needs words, and {recipe.languages[1]} has no spaces"
     return reasons
+
+
+def _score(recipe: Recipe) -> str:
+    """The score that chooses the best weights, as one writes it."""
+    metric = str(recipe.training.metric_for_best_model).removeprefix("eval_")
+    return {"bleu": "BLEU", "chrf": "chrF", "loss": "validation NLL"}.get(metric, metric)
+
+
+def _finished(recipe: Recipe) -> str:
+    """The weights that the finished model has, as `average_or_best` chooses them."""
+    trained = f"the best weights by {_score(recipe)}" if recipe.training.load_best_model_at_end else "the last weights"
+    if recipe.evaluation.average_last < 2:
+        return trained
+    average = f"the average of the last {recipe.evaluation.average_last}"
+    return average if recipe.evaluation.always_average else f"{trained}, or {average}"
 
 
 def _data_line(corpus: OwnCorpus) -> str:
@@ -235,6 +265,10 @@ class Batch:
     accumulated: int
     peak: int
 
+    def of_update(self, machine: Machine) -> int:
+        """Tokens of an update, at most."""
+        return self.tokens * self.accumulated * machine.processes
+
     def line(self, machine: Machine) -> str:
         """The memory that it takes."""
         free = machine.free / 1e9
@@ -242,52 +276,46 @@ class Batch:
         return text if fits(self.peak, free) else f"{text}: too little, choose a smaller model"
 
 
-def _batch(shape: Shape, row: Row, machine: Machine, fixed: Mapping[str, Any]) -> Batch:
+def _batch(recipe: Recipe, shape: Shape, machine: Machine) -> Batch:
     """As many tokens as the memory holds, accumulated to those of an update."""
-    wanted = min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes))
-    tokens = _count(fixed, "training.max_tokens", wanted)
-    peak = _peak(shape, row, tokens, machine, fixed)
-    while tokens > FEWEST_TOKENS and "training.max_tokens" not in fixed and not fits(peak, machine.free / 1e9):
+    given = recipe.training.given()
+    tokens = given.get("max_tokens", min(shape.max_tokens, max(FEWEST_TOKENS, shape.batch // machine.processes)))
+    peak = _peak(recipe, tokens, machine)
+    while tokens > FEWEST_TOKENS and "max_tokens" not in given and not fits(peak, machine.free / 1e9):
         tokens //= 2
-        peak = _peak(shape, row, tokens, machine, fixed)
-    return Batch(tokens, max(1, shape.batch // (tokens * machine.processes)), peak)
+        peak = _peak(recipe, tokens, machine)
+    accumulated = given.get("gradient_accumulation_steps", max(1, shape.batch // (tokens * machine.processes)))
+    return Batch(tokens, accumulated, peak)
 
 
-def _count(fixed: Mapping[str, Any], name: str, otherwise: int) -> int:
-    """A number that the command line gives; a wrong one is refused with the recipe."""
-    value = fixed.get(name)
-    return value if isinstance(value, int) and value > 0 else otherwise
-
-
-def _peak(shape: Shape, row: Row, tokens: int, machine: Machine, fixed: Mapping[str, Any]) -> int:
+def _peak(recipe: Recipe, tokens: int, machine: Machine) -> int:
     """Predicted bytes of a process; a GPU may recompute activations, as the recipe lets it."""
-    sizes = {"encoder_layers": shape.layers[0], "decoder_layers": shape.layers[1], "d_model": shape.width}
-    sizes |= of_both_stacks(ffn_dim=shape.ffn, attention_heads=shape.heads)
-    sizes = {name: _count(fixed, f"model.{name}", size) for name, size in sizes.items()}
-    vocabulary = _count(fixed, "tokenizer.vocab_size", row.vocabulary)
-    config = AdminConfig(variant="admin", omega_rule="log_n", vocab_size=vocabulary, **sizes)
+    config = AdminConfig(vocab_size=recipe.tokenizer.expected, **recipe.model.configuration())
+    longest = recipe.data.max_length or config.max_position_embeddings
     settings: dict[str, Any] = {"use_cpu": machine.gpu is None, "report_to": "none", "max_tokens": tokens}
     settings |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": True}
     args = AdminTrainingArguments("unused", **settings)
-    attention = cpu_attention(LONGEST) if machine.gpu is None else None
-    shape_of_batch = worst_shape(config, args, largest_shapes(tokens, LONGEST), attention)
+    attention = cpu_attention(longest) if machine.gpu is None else None
+    shape_of_batch = worst_shape(config, args, largest_shapes(tokens, longest), attention)
     return predict_memory(config, args, shape_of_batch, attention).peak_of(machine.processes)
 
 
-def _epochs(corpus: OwnCorpus, tokens: int, row: Row, updates: int) -> float:
-    """About how many epochs so many updates of so many tokens are, before any tokenizer has counted."""
-    return updates * tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
+def _epochs_an_update(corpus: OwnCorpus, tokens: int, row: Row) -> float:
+    """About what part of an epoch an update of so many tokens is, before any tokenizer has counted."""
+    return tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
 
 
-def _updates(corpus: OwnCorpus, tokens: int, row: Row, machine: Machine, fixed: Mapping[str, Any]) -> tuple[int, str]:
+def _updates(recipe: Recipe, epochs_an_update: float, row: Row, machine: Machine) -> tuple[int, str]:
     """Updates of the run, and why so many."""
-    if given := _count(fixed, "training.max_steps", 0):
+    given = recipe.training.given().get("max_steps")
+    if given == -1:
+        raise ValueError("--training.max_steps -1: a run on your own text has a length; give at least 1 update")
+    if given is not None:
         return given, OVERRIDDEN
-    one = _epochs(corpus, tokens, row, 1)
-    wanted = row.epochs / one
+    wanted = row.epochs / epochs_an_update
     updates = math.ceil(max(row.fewest, min(MOST_UPDATES[machine.kind], wanted)) / 100) * 100
     slow = " (more would take a CPU long)" if wanted > updates and machine.gpu is None else ""
-    return updates, f"about {updates * one:.0f} epochs{slow}, fewer where it stops getting better"
+    return updates, f"about {updates * epochs_an_update:.0f} epochs{slow}, fewer where it stops getting better"
 
 
 def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:

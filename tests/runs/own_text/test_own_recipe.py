@@ -25,7 +25,7 @@ def corpus(pairs: int, **fields) -> OwnCorpus:
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
     """Memory in proportion to the batch, 1 GB for 1,024 tokens: the prediction has tests of its own."""
-    monkeypatch.setattr(own_recipe, "_peak", lambda shape, row, tokens, machine, fixed: tokens * 10**6)
+    monkeypatch.setattr(own_recipe, "_peak", lambda recipe, tokens, machine: tokens * 10**6)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,28 @@ def test_fields_of_the_command_line_are_kept():
     assert often["save_steps"] == often["eval_steps"] == 7
     whole = plan(corpus(5000), LANGUAGES, "runs/x", CPU, {"tokenizer": {"vocab_size": 300}})
     assert "\n  vocab_size: 300  # given on the command line\n" in recipe_text(whole, [], "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "line"),
+    [
+        (
+            {"evaluation.average_last": 3},
+            "save_total_limit: 4  # 3 to average",
+            "or the average of the last 3",
+        ),
+        ({"evaluation.average_last": 0}, "save_total_limit: 2  # last", "then the best weights by BLEU"),
+        ({"evaluation.num_beams": 8}, "scored with 8 beams", "by BLEU"),
+        ({"training.metric_for_best_model": "eval_loss"}, "without a better validation NLL", "by validation NLL"),
+        ({"training.gradient_accumulation_steps": 3}, "max_tokens: 1024", "updates of 3,072 tokens"),
+        ({"training.load_best_model_at_end": False, "training.eval_steps": 0.1}, "save_steps: 0.1", "the last weights"),
+        ({"data.cleaning": {"max_words": 9}}, "cleaning: {max_words: 9}  # given", "updates of"),
+    ],
+)
+def test_reasons_and_lines_say_what_the_recipe_does_in_the_end(given, reason, line):
+    made = plan(corpus(5000), LANGUAGES, "runs/x", CPU, given)
+    assert reason in recipe_text(made, [], "x.yaml")
+    assert line in made.lines[1]
 
 
 def test_memory_is_that_of_the_model_that_is_asked_for(monkeypatch):
