@@ -57,6 +57,16 @@ def test_no_file_imports_itself_by_way_of_others():
     TopologicalSorter({dotted(path): imports(path) - {dotted(path)} for path in MODULES}).prepare()
 
 
+def test_every_import_of_the_library_is_relative():
+    """An absolute one takes the public names of the package, whose rooms the other tests would not see."""
+    copied = LIBRARY / "metrics" / "evaluate_module.py"  # by evaluate, to a folder of its own
+    for path in set(MODULES) - {copied}:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not [name for name in names if name.split(".")[0] == LIBRARY.name], path
+
+
 def test_every_room_has_its_place_in_the_order():
     assert {path.parent.name for path in LIBRARY.glob("*/__init__.py")} == set(ROOMS)
 

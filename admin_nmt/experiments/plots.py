@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
-
 from ..hub.model_folder import load_model, short_names
 from ..hub.run_folder import RESULTS, Results, load_results
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration
 from ..runs.pictures.curves import By, has_speeds, plot_depths, plot_perplexity
 from ..runs.pictures.dlcl import plot_history_weights
 from ..runs.pictures.omega import plot_omega

@@ -12,9 +12,8 @@ from accelerate import PartialState
 from datasets import Dataset
 from transformers import TrainingArguments
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, Translator
-
 from ..decoding.file_translation import one_line
+from ..decoding.translator import Translator
 from ..decoding.usual_scores import UsualScores, score_per_token
 from ..hub.run_folder import (
     DEGENERATE,
@@ -32,7 +31,9 @@ from ..hub.run_folder import (
     reference_name,
 )
 from ..metrics.scores import published_bleu, reference_rows, reported_scores
+from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.processes import print_once
+from ..trainer.admin_trainer import AdminTrainer
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.sharding import load_weights
 from ..weights.averaging import average_checkpoints

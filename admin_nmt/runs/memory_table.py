@@ -8,11 +8,11 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from admin_nmt import AdminConfig, AdminTrainingArguments
-
 from ..data.tokenization.tokenizer_folder import load_tokenizers
 from ..data.tokenized_pairs import survey
+from ..model.configuration_admin import AdminConfig
 from ..system.errors import refusing_code
+from ..trainer.arguments import AdminTrainingArguments
 from ..trainer.memory_prediction import (
     CONTEXT_BYTES,
     FRAGMENTATION,

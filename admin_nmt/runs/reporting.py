@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-
 from ..data.batching import Survey
 from ..data.tokenized_pairs import survey
+from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.processes import print_once
+from ..trainer.admin_trainer import AdminTrainer
+from ..trainer.arguments import AdminTrainingArguments
 from ..trainer.memory_prediction import fits, free_memory, not_predicted, predicted_peak
 from ..trainer.precision_and_attention import precision
 from .recipe import Recipe

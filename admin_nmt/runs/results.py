@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer
-
 from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, RecipeFacts, Results, TrainingFacts
+from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.cpu_features import cpu_name
+from ..trainer.admin_trainer import AdminTrainer
 from ..trainer.callbacks import mean_omega
 from ..trainer.divergence import DivergedError
 from ..weights.profiling import omega_origin

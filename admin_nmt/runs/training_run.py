@@ -19,14 +19,16 @@ from datasets import DatasetDict
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.integrations import get_reporting_integration_callbacks
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-
 from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, save_tokenizers, tokenizer_digest
 from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, Chosen, Results, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import bleu_of
+from ..model.configuration_admin import AdminConfig
+from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.errors import describe, refusing_code
 from ..system.processes import leave_busy_cores, print_once, start_processes, wait_at_most
+from ..trainer.admin_trainer import AdminTrainer
+from ..trainer.arguments import AdminTrainingArguments
 from ..trainer.callbacks import StopRequestedError
 from ..trainer.checkpoints import complete_checkpoints, newest_whole_checkpoint, whole_checkpoints
 from ..trainer.divergence import DivergedError

@@ -21,9 +21,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from admin_nmt import AdminConfig, AdminForConditionalGeneration
-
-from ...model.configuration_admin import VARIANTS
+from ...model.configuration_admin import VARIANTS, AdminConfig
+from ...model.modeling_admin import AdminForConditionalGeneration
 from ...model.sublayers import of_both_stacks
 from ...runs.pictures.curves import legend_above, line_style, save
 from ...system.files import json_text

@@ -16,14 +16,14 @@ from datasets import Dataset
 from torch import Tensor, nn
 from transformers import PrinterCallback
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
-
 from ...data.batching import Seq2SeqCollator
 from ...data.phrasebook import phrasebook
 from ...data.tokenization.byte_bpe import train_tokenizer
 from ...data.tokenizing import tokenize
-from ...model.modeling_admin import AdminStack
+from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ...model.residual import AdminPostNorm, PostNorm
+from ...trainer.admin_trainer import AdminTrainer
+from ...trainer.arguments import AdminTrainingArguments
 from ...trainer.divergence import DivergedError
 from ...weights.modes import evaluation_mode
 from .depth_analysis import Batch, stacks_of, token_masks

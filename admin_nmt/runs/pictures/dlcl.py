@@ -7,8 +7,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from admin_nmt import AdminForConditionalGeneration
-
+from ...model.modeling_admin import AdminForConditionalGeneration
 from .curves import COLOURS, save
 
 

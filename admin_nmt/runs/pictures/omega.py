@@ -8,9 +8,8 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.ticker import MaxNLocator
 
-from admin_nmt import AdminForConditionalGeneration
-
 from ...hub.run_folder import OmegaFacts
+from ...model.modeling_admin import AdminForConditionalGeneration
 from ...model.omega import log_n
 from ...model.sublayers import Stack, count_sublayers
 from ...weights.omega import omega_by_sublayer
