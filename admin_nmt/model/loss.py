@@ -37,8 +37,13 @@ def without_padding(labels: Tensor, padding: int | None, num_items: Tensor | int
 
 
 def num_target_tokens(labels: Tensor) -> Tensor:
-    """Number of labels that are not −100, at least 1."""
-    return (labels != IGNORED).sum().clamp(min=1)
+    """Number of labels that are not −100."""
+    return (labels != IGNORED).sum()
+
+
+def per_token(loss: Tensor, labels: Tensor, num_items: Tensor | int | None = None) -> Tensor:
+    """A sum over the target tokens divided by `num_items`, those of the whole update; None for those of `labels`."""
+    return loss / (num_target_tokens(labels).clamp(min=1) if num_items is None else num_items)
 
 
 def label_smoothed_nll(logits: Tensor, targets: Tensor, epsilon: float, excluded: int | None) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ from .cache_name import CACHE, accepts_past_key_values
 from .configuration_admin import AdminConfig
 from .dropout import Dropout
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer, Sublayer
-from .loss import chunked_label_smoothed_nll, label_smoothed_nll, num_target_tokens, shift_right, without_padding
+from .loss import chunked_label_smoothed_nll, label_smoothed_nll, per_token, shift_right, without_padding
 from .positions import SinusoidalPositions
 from .residual import LAYER_NORM_EPS, Residual
 from .sublayers import Stack, count_layers
@@ -345,7 +345,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
             loss, nll = chunked_label_smoothed_nll(states, self.lm_head.weight, labels, *smoothing)
         else:  # an adapter of PEFT in its place, which is more than a weight
             loss, nll = label_smoothed_nll(self.lm_head(states).flatten(0, 1), labels.flatten(), *smoothing)
-        return loss / (num_target_tokens(labels) if num_items is None else num_items), nll
+        return per_token(loss, labels, num_items), nll
 
     @accepts_past_key_values
     @can_return_tuple
@@ -395,7 +395,7 @@ class AdminForConditionalGeneration(AdminPreTrainedModel, GenerationMixin):
         if labels is not None and not self.training:
             labels = without_padding(labels, self.config.pad_token_id)
             nll = label_smoothed_nll(logits.flatten(0, 1), labels.flatten(), 0.0, self.excluded_token)[1]
-            loss = nll / num_target_tokens(labels)
+            loss = per_token(nll, labels)
         return AdminSeq2SeqLMOutput(
             loss=loss,
             logits=logits,

@@ -25,7 +25,7 @@ from transformers.trainer_utils import PredictionOutput, TrainOutput, speed_metr
 from ..data.batching import Seq2SeqCollator
 from ..data.tokenization.tokenizer_folder import save_tokenizers
 from ..data.tokenized_pairs import batch_sampler, longest_sentence, refuse_long
-from ..model.loss import IGNORED
+from ..model.loss import num_target_tokens
 from ..system.devices import leave_out_cudnn_attention
 from ..system.files import open_to_readers
 from ..system.processes import gather_objects
@@ -365,7 +365,7 @@ class AdminTrainer(TrainerHooks):
         self.guard.begin_update(batches)
         if not batches:
             return batches, None
-        tokens = torch.stack([batch["labels"].ne(IGNORED).sum() for batch in batches]).sum().to(device)
+        tokens = torch.stack([num_target_tokens(batch["labels"]) for batch in batches]).sum().to(device)
         if self.args.world_size > 1:
             counts = torch.stack([tokens, tokens.new_tensor(self.stop_request.received)])
             everywhere, self.stop_request.processes = self.accelerator.gather(counts[None]).sum(0)
@@ -381,22 +381,23 @@ class AdminTrainer(TrainerHooks):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """Computes the loss summed over the target tokens and divided by those of the whole update, of all processes.
+        """Computes the loss, summed over the target tokens and divided by those of the whole update, of all processes.
 
-        It is multiplied by the number of processes, because DDP averages their gradients.
+        The Trainer multiplies it by the number of processes, because DDP averages their gradients.
 
-        In training, the guard keeps it for its message, and the meter the plain NLL for the log.
+        In training, the virtual adversary may add its own, a CPU computes in the precision that suits it, the guard
+        keeps the loss for its message, and the meter the plain NLL for the log. `predict` stays in float32 on a CPU.
         """
 
         def plain_loss() -> tuple[Tensor, Any]:
-            with autocast_on_cpu(self.args, self.model.config):
-                return super(AdminTrainer, self).compute_loss(model, inputs, True, num_items_in_batch)
+            return super(AdminTrainer, self).compute_loss(model, inputs, True, num_items_in_batch)
 
-        if not model.training:  # `predict`
+        if not model.training:
             loss, outputs = plain_loss()
             return (loss, outputs) if return_outputs else loss
         if self.adversary is None:
-            loss, outputs = plain_loss()
+            with autocast_on_cpu(self.args, self.model.config):
+                loss, outputs = plain_loss()
         else:
             tokens, scale = num_items_in_batch, self.accelerator.num_processes
             if tokens is not None and self.args.average_tokens_across_devices:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..model.loss import IGNORED, label_smoothed_nll, without_padding
+from ..model.loss import IGNORED, label_smoothed_nll, per_token, without_padding
 from .arguments import AdminTrainingArguments
 
 PROJECTION_EPSILON = 1e-6
@@ -38,7 +38,7 @@ class LabelSmoothedLoss:
         labels = without_padding(labels, self.excluded, num_items_in_batch)
         loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
         outputs["nll"] = nll.detach()
-        return loss / (labels.ne(IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
+        return per_token(loss, labels, num_items_in_batch)
 
 
 def kl_divergence(logits: Tensor, others: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def precision(args: "AdminTrainingArguments", config: PreTrainedConfig) -> str:
 def autocast_on_cpu(args: "AdminTrainingArguments", config: PreTrainedConfig) -> AbstractContextManager:
     """Sets the precision of a forward pass in training on a CPU; on other devices accelerate sees to it.
 
-    Evaluations and the measuring of ω stay outside, in float32.
+    Evaluations, `predict` and the measuring of ω stay outside, in float32.
     """
     if args.device.type == "cpu" and computes_in_bfloat16(args, config):
         return torch.autocast("cpu", torch.bfloat16)

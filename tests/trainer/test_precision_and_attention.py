@@ -85,6 +85,7 @@ def test_products_are_in_the_type_that_is_asked_for_or_pays(trainer, fast, model
         layer.fc1.register_forward_hook(lambda module, args, output: evaluated.add(output.dtype))
     evaluated: set[torch.dtype] = set()
     run.evaluate(DATA)
+    run.predict(DATA)
     assert evaluated == {torch.float32}
 
 
