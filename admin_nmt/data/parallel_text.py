@@ -1,6 +1,7 @@
 """Sentence pairs from files or the `datasets` library, as a memory-mapped dataset with columns `source` and `target`.
 
-Files are streamed into Arrow, never held in memory; text, TSV and JSON are cached under a key of their content.
+Files are streamed into Arrow, never held in memory; those that are named are cached under a key of their
+content.
 """
 
 import glob

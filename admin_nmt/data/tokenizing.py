@@ -18,7 +18,6 @@ from .parallel_text import PAIR
 from .tokenization.tokenizer_folder import tokenizer_digest
 
 DIGESTED = 1_000_000  # pairs, some hundred megabytes of ids
-WHOLE = 1 << 26  # pairs of the largest corpus whose batches are planned at once
 
 IDS = Features(
     {

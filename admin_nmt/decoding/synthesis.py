@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from ..data.arrow_cache import batched_columns, open_arrow, write_arrow
 from ..data.cleaning import CleaningOptions, clean
-from ..data.parallel_text import PAIR, read_lines
+from ..data.parallel_text import PAIR
+from ..data.text_lines import read_lines
 from .file_translation import PartialFile, one_line, translate_file
 from .translator import Translator
 from .usual_scores import Unusual, add_up_unusual

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.parallel_text import read_lines, read_more_references
+from ..data.parallel_text import read_more_references
+from ..data.text_lines import read_lines
 from ..hub.run_folder import RESULTS, SOURCES, TRANSLATIONS, Results, load_results, reference_name
 from ..metrics.comparison import compare
 from ..metrics.scores import reference_rows

@@ -15,6 +15,7 @@ from ..system.messages import sentence
 
 FINAL, STANDARD = "final", "standard"  # the model as trained, and the same as a class of transformers
 RECIPE, PAIRS, RESULTS, CURVE = "recipe.yaml", "training_pairs.json", "results.json", "curve.png"
+REHEARSAL = ".rehearsal"  # a folder that is there for a moment, before training
 SOURCES, TRANSLATIONS = "test.src", "test.hyp"
 NO_TRANSLATION, NO_TRANSLATION_CHRF = 2.0, 20.0  # BLEU and chrF below which output resembles references by chance
 DEGENERATE = 0.1  # different translations of each different source, at most: the model hardly reads them

@@ -14,7 +14,7 @@ from datasets import Dataset
 from filelock import BaseFileLock, FileLock, Timeout
 
 from ..data.tokenizing import digest_of
-from ..hub.run_folder import PAIRS, RECIPE, RESULTS, STANDARD
+from ..hub.run_folder import PAIRS, RECIPE, REHEARSAL, RESULTS, STANDARD
 from ..system.files import write_text_whole
 from ..trainer.checkpoints import complete_checkpoints
 from .recipe import Recipe
@@ -27,7 +27,7 @@ FIXED_ON_RESUME = (
 """Fields of `training` that must not change when a run resumes, because a checkpoint's optimizer keeps its kind and
 settings, and its position in an epoch is one in the plan of batches that the last three determine."""
 
-UNFINISHED = (".rehearsal", *(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD)))
+UNFINISHED = (REHEARSAL, *(f".{name}-*" for name in (RECIPE, PAIRS, RESULTS, STANDARD)))
 """Files and folders that a killed run was about to give their names."""
 
 DAMAGED = (

@@ -4,28 +4,22 @@
 follows the training is in finishing.py.
 """
 
-import copy
-import shutil
 import signal
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from datasets import DatasetDict
 from transformers import EarlyStoppingCallback, set_seed
 from transformers.integrations import get_reporting_integration_callbacks
 
-from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, save_tokenizers, tokenizer_digest
-from ..hub.run_folder import CURVE, FINAL, RESULTS, STANDARD, Chosen, Results, results_or_none, write_results
+from ..data.tokenization.tokenizer_folder import check_tokenizer, load_tokenizers, tokenizer_digest
+from ..hub.run_folder import CURVE, results_or_none, write_results
 from ..metrics.languages import has_words
 from ..metrics.scores import bleu_of
 from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration
-from ..system.errors import describe, refusing_code
+from ..system.errors import refusing_code
 from ..system.processes import leave_busy_cores, print_once, start_processes, wait_at_most
 from ..trainer.admin_trainer import AdminTrainer
 from ..trainer.arguments import AdminTrainingArguments
@@ -34,15 +28,14 @@ from ..trainer.checkpoints import complete_checkpoints, newest_whole_checkpoint,
 from ..trainer.divergence import DivergedError
 from ..trainer.process_memory import let_segments_grow
 from .claim import claim_data, claim_folder
-from .finishing import average_or_best, export, record_usual_scores, score_test_set, set_search, write_cards
+from .finishing import finish, rehearse_finish
 from .pictures.curves import plot_curve
 from .preparation import Prepared, prepare
 from .recipe import Recipe
-from .reporting import ReportOmega, ReportSettings, closing_lines, introduce, training_text
+from .reporting import ReportOmega, ReportSettings, introduce, training_text
 from .results import run_facts, training_facts
 from .training_table import show_table
 
-REHEARSAL = ".rehearsal"  # folder, in that of the run
 STOPPED = 128 + signal.SIGTERM  # the exit code by which shells and schedulers know the signal
 
 
@@ -192,77 +185,3 @@ def train(trainer: AdminTrainer, folder: Path) -> None:
     finally:
         if trainer.is_world_process_zero():
             plot_curve(trainer.state.log_history, folder / CURVE)
-
-
-def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
-    """Choose the weights, export and score them, and leave the cards and the results.
-
-    results.json says that the run has ended, so it is written last: the same command then finishes what was cut off.
-    """
-    folder = Path(recipe.output_dir)
-    # Before the candidates are evaluated, which is logged too.
-    training, history = training_facts(trainer), [*trainer.state.log_history]
-    print_once(f"      {training.minutes:.1f} minutes; checkpoints: {folder}, curve: {folder / CURVE}")
-    search = set_search(trainer.accelerator.unwrap_model(trainer.model), recipe)
-    print_once("[3/5] choosing weights on the validation set")
-    chosen = average_or_best(
-        trainer, recipe.evaluation.average_last, folder / FINAL, always_average=recipe.evaluation.always_average
-    )
-    # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
-    results = run_facts(recipe, prepared, trainer, training, history)
-    results.search, results.chosen = search, chosen
-    print_once(f"      saved: {folder / FINAL}")
-    finish_folder(folder, recipe, prepared, results)
-    if trainer.is_world_process_zero():
-        write_results(folder, results)
-    print_once(f"      results: {folder / RESULTS}")
-    print_once(closing_lines(recipe, folder / STANDARD if (folder / STANDARD).is_dir() else folder / FINAL))
-
-
-def finish_folder(folder: Path, recipe: Recipe, prepared: Prepared, results: Results) -> None:
-    """Export and score the model in `final/` of a run's folder, and write the cards; `results` get what is found."""
-    print_once("[4/5] writing the standard model and checking that it computes the same")
-    if PartialState().is_main_process:
-        results.export = export(folder / FINAL, folder / STANDARD)
-    PartialState().wait_for_everyone()
-    standard = folder / STANDARD if (folder / STANDARD).is_dir() else folder / FINAL
-    print_once(f"[5/5] test set, beam search with {standard}")
-    score_test_set(results, standard, prepared, recipe.evaluation.published_bleu)
-    record_usual_scores(standard, prepared.data.get("valid"), {standard, folder / FINAL})
-    if PartialState().is_main_process:
-        write_cards(folder, results)
-
-
-def rehearse_finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
-    """Do what follows training with an untrained model of one layer a stack and two sentences, and leave nothing.
-
-    What cannot work, such as a length penalty beyond all numbers, is an error now and not after days of training.
-    Every process calls it; no random number that training draws changes.
-
-    Raises:
-        ValueError: naming what fails.
-    """
-    run = Path(recipe.output_dir) / REHEARSAL
-    few = {split: pairs.select(range(min(2, len(pairs)))) for split, pairs in prepared.data.items()}
-    references = [lines[:2] for lines in prepared.more_references]
-    prepared = replace(prepared, data=DatasetDict(few), more_references=references)
-    try:
-        with torch.random.fork_rng(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            training = training_facts(trainer).model_copy(update={"tokens_per_second": 1.0})
-            results = run_facts(recipe, prepared, trainer, training, [])
-            config = copy.deepcopy(trainer.model.config)
-            config.encoder_layers = config.decoder_layers = 1
-            model = AdminForConditionalGeneration(config)
-            results.search = set_search(model, recipe)
-            results.chosen = Chosen(kind="last weights", valid={"last weights": {}}, updates=0)
-            if PartialState().is_main_process:
-                model.save_pretrained(run / FINAL)
-                save_tokenizers(run / FINAL, prepared.source_tokenizer, trainer.target_tokenizer)
-                plot_curve([], run / CURVE)
-            PartialState().wait_for_everyone()
-            finish_folder(run, recipe, prepared, results)
-    except (ArithmeticError, ValueError, OSError) as error:
-        raise ValueError(f"{recipe._called}: what follows training would fail: {describe(error)}") from error
-    finally:
-        if PartialState().is_main_process:
-            shutil.rmtree(run, ignore_errors=True)

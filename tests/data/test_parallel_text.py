@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admin_nmt.data.corpora import read_corpora
-from admin_nmt.data.parallel_text import load_parallel, read_lines
+from admin_nmt.data.parallel_text import load_parallel
+from admin_nmt.data.text_lines import read_lines
 
 PAIRS = [("a house", "ein Haus"), ("", "leer"), (' "quoted"\u2028one line', "mit\x0cSeiten\x85vorschub\r und Ü 😀")]
 LINES = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=8)

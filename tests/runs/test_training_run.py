@@ -199,8 +199,7 @@ def test_what_would_fail_after_training_fails_before_it(recipe_file, tmp_path, m
     def overflow(*args, **kwargs):
         raise OverflowError("Numerical result out of range")
 
-    module = "training_run" if step == "export" else "finishing"
-    monkeypatch.setattr(f"admin_nmt.runs.{module}.{step}", overflow)
+    monkeypatch.setattr(f"admin_nmt.runs.finishing.{step}", overflow)
     refused = train(recipe_file, "--output_dir", tmp_path, code=1)
     assert "what follows training would fail: Numerical result out of range" in refused.stderr
     assert "[2/5]" not in refused.stdout

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from transformers import Trainer
 
-from admin_nmt.data.parallel_text import read_lines
 from admin_nmt.data.phrasebook import phrasebook
+from admin_nmt.data.text_lines import read_lines
 from admin_nmt.runs.results import commit
 from admin_nmt.system.cpu_features import capabilities, cpu_bfloat16_is_fast, cpu_name
 from admin_nmt.system.files import json_text, write_text_whole

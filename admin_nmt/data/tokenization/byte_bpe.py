@@ -16,7 +16,6 @@ from ...system.terminal import progress_bar
 
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SMALLEST_VOCABULARY = len(pre_tokenizers.ByteLevel.alphabet()) + len((EOS, UNK, PAD))
-TARGET_FOLDER = "target_tokenizer"
 
 # A piece stays inside a word, with the space before it. Marks belong to the letters they modify. A digit stands alone,
 # so that the model sees the decimal positions of every number. As no piece mixes letters and punctuation, none can be

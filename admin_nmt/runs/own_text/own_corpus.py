@@ -15,7 +15,8 @@ from pyarrow.parquet import read_schema
 
 from ...data.arrow_cache import BATCH
 from ...data.cleaning import CleaningOptions, clean
-from ...data.parallel_text import load_parallel, read_lines, texts_of
+from ...data.parallel_text import load_parallel, texts_of
+from ...data.text_lines import read_lines
 from ...metrics.languages import find_code, has_spaces
 from ...system.files import write_text_whole
 from .own_files import OwnFiles
