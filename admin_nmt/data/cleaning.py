@@ -134,6 +134,11 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return "\n".join(f"{name:<{width}} {count:>12,} {count / total:>8.2%}" for name, count in counts.items())
 
 
+def dropped(counts: Mapping[str, int]) -> str:
+    """The filters that dropped pairs, each with their number, such as `copy 3, duplicate 1,200`."""
+    return ", ".join(f"{name} {counts[name]:,}" for name in FILTERS if counts[name])
+
+
 def judge_pairs(
     batch: pa.RecordBatch,
     options: CleaningOptions,
@@ -195,12 +200,13 @@ def _held_out_keys(held_out: Dataset | None, side: HeldOut | None) -> set[int]:
 def _held_out_keys_of(source: str, target: str, side: HeldOut | None) -> tuple[int, ...]:
     if side == "pair":
         return (_pair_key(source, target),)
-    return (_key(source),) if side == "source" else (_key(source), _pair_key("", target))
+    return (text_key(source),) if side == "source" else (text_key(source), _pair_key("", target))
 
 
 def _pair_key(source: str, target: str) -> int:
-    return _key(f"{source}\0{target}")
+    return text_key(f"{source}\0{target}")
 
 
-def _key(text: str) -> int:
+def text_key(text: str) -> int:
+    """A signed 64-bit key of a text, by which texts are told apart."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)

@@ -13,7 +13,7 @@ from accelerate import PartialState
 from datasets import Dataset, DatasetDict
 from transformers import PreTrainedTokenizerBase
 
-from ..data.cleaning import CleaningOptions
+from ..data.cleaning import CleaningOptions, dropped
 from ..data.corpora import SPLITS, clean_corpora, mix, read_corpora
 from ..data.parallel_text import TEST_SET, read_more_references
 from ..data.phrasebook import BUILTIN_CORPORA
@@ -223,9 +223,8 @@ def _with_more_references(evaluation: DatasetDict, more_references: list[list[st
 
 def _cleaned(counts: Mapping[str, int]) -> str:
     """Pairs that the cleaning kept, and those that it took away, if anything."""
-    removed = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
     kept = f"      cleaning kept {counts['kept']:,} of {counts['total']:,} pairs"
-    return f"{kept}\n      removed: {', '.join(removed)}" if removed else kept
+    return f"{kept}\n      removed: {removed}" if (removed := dropped(counts)) else kept
 
 
 def _sizes(recipe: Recipe, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -> str:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from datasets import Dataset, concatenate_datasets
 from pyarrow.parquet import read_schema
 
 from ...data.arrow_cache import BATCH
-from ...data.cleaning import CleaningOptions, clean
+from ...data.cleaning import CleaningOptions, clean, dropped, text_key
 from ...data.parallel_text import load_parallel, texts_of
 from ...data.text_lines import read_lines
 from ...metrics.languages import find_code, has_spaces
@@ -156,15 +155,14 @@ def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
     Returns:
         `source_key`, `source_bytes`, `source_plain`, and so for the target.
     """
-    kinds: dict[str, Any] = {"key": np.uint64, "bytes": np.int32, "plain": np.bool_}
+    kinds: dict[str, Any] = {"key": np.int64, "bytes": np.int32, "plain": np.bool_}
     facts = {f"{side}_{name}": np.empty(len(pairs), kind) for side in PAIRS for name, kind in kinds.items()}
     for start in range(0, len(pairs), BATCH):
         batch = pairs[start : start + BATCH]
         for side in PAIRS:
             for row, text in enumerate(batch[side], start):
-                encoded = text.strip().encode()
-                facts[f"{side}_key"][row] = int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big")
-                facts[f"{side}_bytes"][row] = len(encoded)
+                facts[f"{side}_key"][row] = text_key(text.strip())
+                facts[f"{side}_bytes"][row] = len(text.strip().encode())
                 facts[f"{side}_plain"][row] = len(text.splitlines()) == 1
     return facts
 
@@ -185,8 +183,7 @@ def check(files: OwnFiles, counts: Mapping[str, int]) -> None:
             "language, and its translation"
         )
     if kept < FEWEST:
-        dropped = [f"{name} {count:,}" for name, count in counts.items() if count and name not in ("total", "kept")]
-        left = f", of which cleaning leaves {kept:,} ({', '.join(dropped)})" if dropped else ""
+        left = f", of which cleaning leaves {kept:,} ({dropped(counts)})" if dropped(counts) else ""
         raise ValueError(
             f"{files}: {total:,} pairs{left} are too few to learn from: give {FEWEST} or more, better some thousands"
         )
@@ -209,7 +206,7 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
     for side in PAIRS:
         _, which, count = np.unique(facts[f"{side}_key"], return_inverse=True, return_counts=True)
         times += count[which]
-    mixed = facts["source_key"] * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"]
+    mixed = facts["source_key"].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"].view(np.uint64)
     usable = facts["source_plain"] & facts["target_plain"]
     long = np.maximum(facts["source_bytes"], facts["target_bytes"]) >= POSITIONS  # a token has a byte, but for the end
     candidates = (int(row) for row in np.lexsort((mixed, times, long)) if usable[row])

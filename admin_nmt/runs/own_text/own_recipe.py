@@ -215,9 +215,7 @@ def _reasons(
         "training.activation_checkpointing": "only where the GPU would be too small without",
         "training.generation_num_beams": f"greedy search while training; the finished model is scored with {beams} "
         f"beam{'' if beams == 1 else 's'}",
-        "training.save_total_limit": f"{averaged} to average, and the best"
-        if averaged > 1
-        else "the last and the best",
+        "training.save_total_limit": f"{averaged} to average, and the best" if averaged > 1 else "last and best",
         "training.early_stopping_patience": f"evaluations without a better {score}",
         "evaluation.average_last": "taken where it is better than the best checkpoint",
         "card.example": "for the model card, which also takes license, dataset_name, note",
