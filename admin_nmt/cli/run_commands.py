@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..runs.own_text.own_files import OwnFiles, OwnText
+from ..runs.own_text.files import OwnFiles, OwnText
 from .bundled import KINDS, bundled, find_file, summary
 from .options import OnCluster, RecipeFile
 from .output import quiet, say, show_markdown
@@ -99,7 +99,7 @@ def train(
     overrides = [*ctx.meta["overrides"], *(["--output_dir", yaml_text(str(output))] if output else [])]
     quiet()
     if own is not None:
-        from ..runs.own_text.own_run import recipe_for
+        from ..runs.own_text.recipe_file import recipe_for
 
         path = recipe_for(own, overrides)
     assert path is not None

@@ -337,13 +337,7 @@ class Recipe(Section):
     @field_validator("languages", mode="before")
     @classmethod
     def _check_languages(cls, codes: Any) -> Any:
-        if not isinstance(codes, list) or len(codes) != 2 or not all(isinstance(code, str) for code in codes):
-            raise ValueError(f"holds {codes!r}; write two codes in quotes, source and target")
-        for code in codes:
-            try:
-                language_code(code)
-            except ValueError as error:
-                raise ValueError(f"holds {codes!r}: {error}") from error
+        check_languages(codes)
         return codes
 
     @model_validator(mode="after")
@@ -397,6 +391,21 @@ class Recipe(Section):
                 f"{average_last} needs; set it to {needed} or more"
             )
         return self
+
+
+def check_languages(codes: Any) -> None:
+    """Check that these are the codes of two languages.
+
+    Raises:
+        ValueError: saying what is wrong with them.
+    """
+    if not isinstance(codes, list) or len(codes) != 2 or not all(isinstance(code, str) for code in codes):
+        raise ValueError(f"holds {codes!r}; write two codes in quotes, source and target")
+    for code in codes:
+        try:
+            language_code(code)
+        except ValueError as error:
+            raise ValueError(f"holds {codes!r}: {error}") from error
 
 
 def at_home(value: Any) -> Any:

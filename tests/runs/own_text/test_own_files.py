@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from admin_nmt.runs.own_text.own_files import OwnFiles, OwnText, guess_languages, run_name
+from admin_nmt.runs.own_text.files import OwnFiles, OwnText, guess_languages, run_name
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from datasets import Dataset
 from admin_nmt.data.cleaning import CleaningOptions, clean
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.data.phrasebook import phrasebook
-from admin_nmt.runs.own_text.own_corpus import (
+from admin_nmt.runs.own_text.files import OwnFiles
+from admin_nmt.runs.own_text.summary import (
     choose,
     cleaning_options,
     columns_and_languages,
-    read_own_corpus,
+    summarize,
     text_facts,
 )
-from admin_nmt.runs.own_text.own_files import OwnFiles
 
 
 def write(folder, pairs) -> OwnFiles:
@@ -28,8 +28,8 @@ def write(folder, pairs) -> OwnFiles:
 
 
 def read(folder, files, languages=("en", "de"), **given):
-    cleaning = cleaning_options(languages)
-    return read_own_corpus(files, given, languages, folder / "run" / "data", cleaning, cache_dir=folder / "cache")
+    cleaning = CleaningOptions(**cleaning_options(languages))
+    return summarize(files, given, languages, folder / "run" / "data", cleaning, cache_dir=folder / "cache")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,8 @@ def pairs():
 
 def test_held_out_sentences_are_nowhere_else(tmp_path, pairs):
     """Neither on their own side of the training text that the recipe's cleaning leaves, nor in the other split."""
-    corpus = read(tmp_path, write(tmp_path, pairs))
+    files = write(tmp_path, pairs)
+    corpus = read(tmp_path, files)
     share = corpus.kept // 20
     assert (corpus.read, corpus.split_off) == (560, {"valid": share, "test": share})
     splits = {split: load_parallel(**files, cache_dir=tmp_path) for split, files in corpus.held_out.items()}
@@ -54,7 +55,7 @@ def test_held_out_sentences_are_nowhere_else(tmp_path, pairs):
     )
     assert {*zip(held_out["source"], held_out["target"], strict=True)} <= {*pairs}
     options = CleaningOptions(**cleaning_options(["en", "de"]))
-    training, counts = clean(load_parallel(**corpus.files.fields(), cache_dir=tmp_path), options, held_out)
+    training, counts = clean(load_parallel(**files.fields(), cache_dir=tmp_path), options, held_out)
     assert counts["kept"] == corpus.training == corpus.kept - 2 * share
     for side in ("source", "target"):
         sentences = [set(part[side]) for part in (training, splits["valid"], splits["test"])]

@@ -29,7 +29,7 @@ def working_folder(tmp_path, monkeypatch) -> Path:
 def trained(monkeypatch) -> list:
     """The recipes that would be trained, planned without a prediction of their memory."""
     recipes: list = []
-    monkeypatch.setattr("admin_nmt.runs.own_text.own_recipe._peak", lambda *_: 10**8)
+    monkeypatch.setattr("admin_nmt.runs.own_text.plan._peak", lambda *_: 10**8)
     monkeypatch.setattr("admin_nmt.runs.training_run.run_recipe", recipes.append)
     return recipes
 
@@ -130,7 +130,7 @@ def test_pairs_in_one_file_with_languages_as_columns(working_folder, trained):
 )
 def test_wrong_fields_are_refused_before_anything_is_read(working_folder, monkeypatch, options, named):
     write("train")
-    monkeypatch.setattr("admin_nmt.runs.own_text.own_run.read_own_corpus", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("admin_nmt.runs.own_text.recipe_file.summarize", lambda *_, **__: pytest.fail("read"))
     assert train(*FILES, *options, code=1).stderr.startswith(f"error: {named}")
     assert not Path("runs").exists()
 

@@ -18,7 +18,7 @@ from ...data.parallel_text import load_parallel, texts_of
 from ...data.text_lines import read_lines
 from ...metrics.languages import find_code, has_spaces
 from ...system.files import write_text_whole
-from .own_files import OwnFiles
+from .files import OwnFiles
 
 POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
 FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
@@ -27,30 +27,24 @@ PAIRS = ("source", "target")
 
 
 @dataclass(frozen=True)
-class OwnCorpus:
+class CorpusSummary:
     """Somebody's training pairs, cleaned.
 
     Args:
-        files: where they are from.
         read: pairs in the files.
         kept: pairs that cleaning leaves.
         bytes_a_pair: UTF-8 bytes of the longer side of a pair, on average.
         held_out: of `valid` and `test` what a recipe says of them: files that were given, or written here.
         split_off: how many pairs went from the training text into each of them.
         example: a held-out source sentence of some words, where there is one.
-        columns: of JSON lines and Parquet, None for `source` and `target`.
-        cache_dir: where what was read is kept.
     """
 
-    files: OwnFiles
     read: int
     kept: int
     bytes_a_pair: float
-    held_out: dict[str, dict[str, Any]] = field(default_factory=dict)
+    held_out: dict[str, dict[str, Any]]
     split_off: dict[str, int] = field(default_factory=dict)
     example: str | None = None
-    columns: list[str] | None = None
-    cache_dir: str = "runs/cache"
 
     @property
     def training(self) -> int:
@@ -97,16 +91,16 @@ def cleaning_options(languages: Sequence[str]) -> dict[str, Any]:
     return {"drop_held_out": "either"} | without
 
 
-def read_own_corpus(
+def summarize(
     files: OwnFiles,
     held_out: Mapping[str, OwnFiles],
     languages: Sequence[str],
     folder: Path,
-    cleaning: Mapping[str, Any],
+    cleaning: CleaningOptions,
     *,
     cache_dir: Path,
     columns: list[str] | None = None,
-) -> OwnCorpus:
+) -> CorpusSummary:
     """Read and clean the training pairs; hold pairs out for `valid` and `test` where they are not given.
 
     Args:
@@ -114,7 +108,8 @@ def read_own_corpus(
         held_out: those of `valid` and `test` that there are.
         languages: codes of source and target.
         folder: where held-out pairs are written, as text, such as `valid.en` and `valid.de`.
-        cleaning: fields of `data.cleaning`, such as `cleaning_options` gives.
+        cleaning: of the training pairs. Held-out pairs are of the text as it is, so none of it is rewritten here; where
+            the recipe normalises it, the counts are an estimate.
         cache_dir: of everything that is read.
         columns: of JSON lines and Parquet.
 
@@ -126,7 +121,7 @@ def read_own_corpus(
     pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
     others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
     evaluation = concatenate_datasets(others) if others else None
-    cleaned, counts = clean(pairs, CleaningOptions(**cleaning), evaluation, cache_dir=cache_dir)
+    cleaned, counts = clean(pairs, cleaning, evaluation, cache_dir=cache_dir)
     facts = text_facts(cleaned)
     check(files, counts)
     wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in held_out}
@@ -144,9 +139,7 @@ def read_own_corpus(
         example = next((text for text in part["source"] if 4 <= len(text.split()) <= 12), example)
     sizes = {split: len(indices) for split, indices in chosen.items()}
     longer = np.maximum(facts["source_bytes"], facts["target_bytes"]).mean()
-    return OwnCorpus(
-        files, counts["total"], counts["kept"], float(longer), load, sizes, example, columns, str(cache_dir)
-    )
+    return CorpusSummary(counts["total"], counts["kept"], float(longer), load, sizes, example)
 
 
 def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:

@@ -1,19 +1,23 @@
 """`admin-nmt train` on somebody's own text: a recipe beside the run's folder, made once and then kept."""
 
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from accelerate import PartialState
 
+from ...data.cleaning import CleaningOptions
 from ...system.files import write_text_whole
 from ...system.processes import print_once, start_processes
-from ..recipe import Recipe, load_recipe
+from ..recipe import DataSection, Recipe, check_languages, load_recipe
 from ..sections import checked
 from ..training_run import training_arguments
-from ..yaml_files import parse_overrides
-from .own_corpus import OwnCorpus, columns_and_languages, read_own_corpus
-from .own_files import OwnText, guess_languages, run_name
-from .own_recipe import Machine, plan, recipe_text, this_machine
+from ..yaml_files import parse_overrides, set_field
+from .files import OwnFiles, OwnText, guess_languages, run_name
+from .plan import OVERRIDDEN, Machine, Plan, plan, this_machine
+from .summary import CorpusSummary, cleaning_options, columns_and_languages, summarize
 
 COLUMNS = "data.train.columns"
 REFUSED = dict.fromkeys(
@@ -46,10 +50,10 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
     output = Path(given).expanduser()
     path = Path(f"{output}.yaml")
 
-    def read(recipe: Recipe) -> OwnCorpus:
-        cleaning = {} if recipe.data.cleaning is None else recipe.data.cleaning.given()
-        cache = Path(recipe.data.cache_dir)
-        return read_own_corpus(
+    def summary(data: DataSection) -> CorpusSummary:
+        cleaning = CleaningOptions(**{} if data.cleaning is None else data.cleaning.given())
+        cache = Path(data.cache_dir)
+        return summarize(
             text.train, text.held_out, languages, output / "data", cleaning, cache_dir=cache, columns=columns
         )
 
@@ -57,8 +61,9 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
     with PartialState().local_main_process_first():
         if not path.exists():
             chosen = {name: value for name, value in fields.items() if name not in ("output_dir", "languages", COLUMNS)}
-            corpus = read(_before_reading(text, languages, output, chosen, list(fields)))
-            made = plan(corpus, languages, str(output), this_machine(), chosen)
+            data = _data(text.train, columns, languages, output, chosen)
+            _check_fields(data, languages, output, chosen)
+            made = plan(summary(data), data, languages, str(output), this_machine(), chosen)
             write_text_whole(path, recipe_text(made, ["train", *text.options(), *overrides], str(path)))
             source, target = languages
             print_once(f"{path}: a recipe for {text.train}, {source} to {target}, with the reasons of what it says")
@@ -71,7 +76,7 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
             held_out = [part.get(side) for part in _splits(recipe).values() for side in ("source", "target")]
             ours = [Path(file) for file in held_out if isinstance(file, str) and Path(file).parent == output / "data"]
             if not all(file.exists() for file in ours):  # they are gone with the folder of the run
-                read(recipe)
+                summary(recipe.data)
     return path
 
 
@@ -83,20 +88,33 @@ def _columns_and_languages(text: OwnText, fields: dict[str, Any]) -> tuple[list[
             f"{text.train}: the names do not say which languages these are; add the codes of source and target, such "
             "as --languages en de"
         )
-    checked(Recipe, {"output_dir": "x", "data": {"builtin": "phrasebook"}, "languages": languages}, "", ["languages"])
+    try:
+        check_languages(languages)
+    except ValueError as error:
+        raise ValueError(f"--languages: {error}") from error
     return columns, languages
 
 
-def _before_reading(
-    text: OwnText, languages: list[str], output: Path, chosen: dict[str, Any], overrides: list[str]
-) -> Recipe:
-    """The recipe of a text like this on a machine like this: a wrong field is refused before anything is read."""
-    splits: dict[str, dict[str, Any]] = {split: {"source": "x", "target": "y"} for split in ("valid", "test")}
-    corpus = OwnCorpus(text.train, 1000, 1000, 50.0, splits, cache_dir=str(output.parent / "cache"))
-    values = plan(corpus, languages, str(output), Machine(None, 10**12, 1, False), chosen).values
-    recipe = checked(Recipe, values, "the recipe", overrides)
-    training_arguments(recipe)
-    return recipe
+def _data(
+    files: OwnFiles, columns: list[str] | None, languages: list[str], output: Path, chosen: dict[str, Any]
+) -> DataSection:
+    """Files, cache and cleaning of a new recipe; the cache is beside the run."""
+    train = files.fields() | ({"columns": columns} if columns else {})
+    data = {"train": train, "cache_dir": str(output.parent / "cache"), "cleaning": cleaning_options(languages)}
+    values = {"output_dir": str(output), "languages": languages, "data": data}
+    for name, value in chosen.items():
+        if name.startswith("data."):
+            set_field(values, name, value)
+    return checked(Recipe, values, "the recipe", chosen).data
+
+
+def _check_fields(data: DataSection, languages: list[str], output: Path, chosen: dict[str, Any]) -> None:
+    """Refuse a wrong field before anything is read, by the plan for another text and another machine."""
+    held_out = {split: {"source": "x", "target": "y"} for split in ("valid", "test")}
+    made = plan(
+        CorpusSummary(1000, 1000, 50.0, held_out), data, languages, str(output), Machine(None, 10**12, 1, False), chosen
+    )
+    training_arguments(checked(Recipe, made.values, "the recipe", chosen))
 
 
 def _splits(recipe: Recipe) -> dict[str, Any]:
@@ -118,3 +136,32 @@ def _check_same(path: Path, recipe: Recipe, text: OwnText, columns: list[str] | 
             f"{path}: is there already, the recipe of other files or languages; name another folder with --output, or "
             "remove it"
         )
+
+
+def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:
+    """The recipe as YAML, with a comment behind each field that has a reason."""
+    header = [
+        f"Written by: admin-nmt {shlex.join(command)}",
+        "Change what you like, and train it with another folder for its run:",
+        f"  admin-nmt train {shlex.quote(path)} --output_dir runs/another",
+    ]
+    lines = [*(f"# {' '.join(line.splitlines())}" for line in header), ""]
+    for section, fields in made.values.items():
+        if isinstance(fields, Mapping):
+            reasons = {name: _reason(made.why, f"{section}.{name}") for name in fields}
+            lines += [f"{section}:", *(f"  {_line(name, value, reasons[name])}" for name, value in fields.items())]
+        else:
+            lines.append(_line(section, fields, made.why.get(section)))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _reason(why: Mapping[str, str], name: str) -> str | None:
+    """Reason of a field, of one inside it, or of its section, which the command line may give."""
+    inner = (text for known, text in why.items() if known.startswith(f"{name}."))
+    return why.get(name) or next(inner, None) or (OVERRIDDEN if why.get(name.split(".")[0]) == OVERRIDDEN else None)
+
+
+def _line(name: str, value: Any, why: str | None) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False)
+    text = text.removesuffix("...\n").strip()
+    return f"{name}: {text}" + (f"  # {why}" if why else "")

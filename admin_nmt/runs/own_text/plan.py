@@ -1,14 +1,12 @@
-"""A recipe for somebody's own text on a machine: its values, why they are so, and the file that says both."""
+"""A recipe for somebody's own text on a machine: its values, and why they are so."""
 
 import math
 import os
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import yaml
 from accelerate import PartialState
 
 from ...metrics.languages import has_words
@@ -19,21 +17,17 @@ from ...trainer.memory_prediction import fits, free_memory, largest_shapes, pred
 from ...trainer.precision_and_attention import cpu_attention
 from ..recipe import (
     CardSection,
-    CleaningSection,
-    CorpusSection,
     DataSection,
     EvaluationSection,
     ModelSection,
     Recipe,
-    TestSection,
     TokenizerSection,
-    TrainingCorpusSection,
     TrainingSection,
 )
 from ..sections import checked
 from ..yaml_files import set_field
-from .own_corpus import POSITIONS, OwnCorpus, cleaning_options
 from .sizes import MOST_UPDATES, Row, Shape, row_for
+from .summary import POSITIONS, CorpusSummary
 
 FEWEST_TOKENS = 512  # of a batch: below it a GPU or CPU waits more than it computes
 FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of Tatoeba, 0.93 on Multi30k
@@ -87,12 +81,18 @@ class Plan:
 
 
 def plan(
-    corpus: OwnCorpus, languages: list[str], output_dir: str, machine: Machine, fixed: Mapping[str, Any] | None = None
+    corpus: CorpusSummary,
+    data: DataSection,
+    languages: list[str],
+    output_dir: str,
+    machine: Machine,
+    fixed: Mapping[str, Any] | None = None,
 ) -> Plan:
     """The recipe of a corpus: sizes by its pairs and the machine, updates by its tokens, a batch that fits the memory.
 
     Args:
         corpus: what is trained on.
+        data: its files, cache and cleaning.
         languages: codes of source and target.
         output_dir: folder of the run.
         machine: where it is to be trained.
@@ -106,7 +106,7 @@ def plan(
     recipe = Recipe(
         output_dir=output_dir,
         languages=languages,
-        data=_data(corpus, languages),
+        data=DataSection(**data.given() | corpus.held_out),
         tokenizer=TokenizerSection(vocab_size=row.vocabulary),
         model=_model(shape),
         training=_training(shape, machine, languages[1]),
@@ -134,18 +134,6 @@ def plan(
         f"memory      {batch.line(machine)}",
     ]
     return Plan({name: section for name, section in recipe.as_dict().items() if section}, why, lines)
-
-
-def _data(corpus: OwnCorpus, languages: list[str]) -> DataSection:
-    elsewhere: dict[str, Any] = {} if corpus.cache_dir == "runs/cache" else {"cache_dir": corpus.cache_dir}
-    columns: dict[str, Any] = {"columns": corpus.columns} if corpus.columns else {}
-    return DataSection(
-        train=TrainingCorpusSection(**corpus.files.fields(), **columns),
-        valid=CorpusSection(**corpus.held_out["valid"]),
-        test=TestSection(**corpus.held_out["test"]),
-        cleaning=CleaningSection(**cleaning_options(languages)),
-        **elsewhere,
-    )
 
 
 def _model(shape: Shape) -> ModelSection:
@@ -195,7 +183,7 @@ def _counts(recipe: Recipe, shape: Shape, batch: "Batch", updates: int) -> dict[
 
 
 def _reasons(
-    recipe: Recipe, corpus: OwnCorpus, shape: Shape, row: Row, machine: Machine, batch: "Batch", updates: str
+    recipe: Recipe, corpus: CorpusSummary, shape: Shape, row: Row, machine: Machine, batch: "Batch", updates: str
 ) -> dict[str, str]:
     """The reasons of the fields that have one, by the values that the recipe has in the end."""
     training, cleaning, averaged = recipe.training, recipe.data.cleaning, recipe.evaluation.average_last
@@ -246,7 +234,7 @@ def _finished(recipe: Recipe) -> str:
     return average if recipe.evaluation.always_average else f"{trained}, or {average}"
 
 
-def _data_line(corpus: OwnCorpus) -> str:
+def _data_line(corpus: CorpusSummary) -> str:
     text = f"data        {corpus.read:,} pairs, {corpus.kept:,} after cleaning"
     parts = [f"{size:,} for {split}" for split, size in corpus.split_off.items()]
     if not parts:
@@ -298,7 +286,7 @@ def _peak(recipe: Recipe, tokens: int, machine: Machine) -> int:
     return predict_memory(config, args, shape_of_batch, attention).peak_of(machine.processes)
 
 
-def _epochs_an_update(corpus: OwnCorpus, tokens: int, row: Row) -> float:
+def _epochs_an_update(corpus: CorpusSummary, tokens: int, row: Row) -> float:
     """About what part of an epoch an update of so many tokens is, before any tokenizer has counted."""
     return tokens * FILLED / (corpus.training * (corpus.bytes_a_pair / row.bytes_a_token + 1))
 
@@ -314,32 +302,3 @@ def _updates(recipe: Recipe, epochs_an_update: float, row: Row, machine: Machine
     updates = math.ceil(max(row.fewest, min(MOST_UPDATES[machine.kind], wanted)) / 100) * 100
     slow = " (more would take a CPU long)" if wanted > updates and machine.gpu is None else ""
     return updates, f"about {updates * epochs_an_update:.0f} epochs{slow}, fewer where it stops getting better"
-
-
-def recipe_text(made: Plan, command: Sequence[str], path: str) -> str:
-    """The recipe as YAML, with a comment behind each field that has a reason."""
-    header = [
-        f"Written by: admin-nmt {shlex.join(command)}",
-        "Change what you like, and train it with another folder for its run:",
-        f"  admin-nmt train {shlex.quote(path)} --output_dir runs/another",
-    ]
-    lines = [*(f"# {' '.join(line.splitlines())}" for line in header), ""]
-    for section, fields in made.values.items():
-        if isinstance(fields, Mapping):
-            reasons = {name: _reason(made.why, f"{section}.{name}") for name in fields}
-            lines += [f"{section}:", *(f"  {_line(name, value, reasons[name])}" for name, value in fields.items())]
-        else:
-            lines.append(_line(section, fields, made.why.get(section)))
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _reason(why: Mapping[str, str], name: str) -> str | None:
-    """Reason of a field, of one inside it, or of its section, which the command line may give."""
-    inner = (text for known, text in why.items() if known.startswith(f"{name}."))
-    return why.get(name) or next(inner, None) or (OVERRIDDEN if why.get(name.split(".")[0]) == OVERRIDDEN else None)
-
-
-def _line(name: str, value: Any, why: str | None) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False)
-    text = text.removesuffix("...\n").strip()
-    return f"{name}: {text}" + (f"  # {why}" if why else "")

@@ -5,27 +5,33 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from admin_nmt.runs.own_text import own_recipe
-from admin_nmt.runs.own_text.own_corpus import OwnCorpus
-from admin_nmt.runs.own_text.own_files import OwnFiles
-from admin_nmt.runs.own_text.own_recipe import Machine, plan, recipe_text
+from admin_nmt.runs.own_text import plan as planning
+from admin_nmt.runs.own_text.plan import Machine, Plan
+from admin_nmt.runs.own_text.recipe_file import recipe_text
 from admin_nmt.runs.own_text.sizes import BASE, DEEP, ROWS, SMALL, TINY, row_for
-from admin_nmt.runs.recipe import load_recipe
+from admin_nmt.runs.own_text.summary import CorpusSummary, cleaning_options
+from admin_nmt.runs.recipe import CleaningSection, DataSection, TrainingCorpusSection, load_recipe
 
 CPU = Machine(gpu=None, free=16_000_000_000, processes=1, bf16=False)
 GPU = Machine(gpu="NVIDIA A100", free=80_000_000_000, processes=1, bf16=True)
 LANGUAGES = ["en", "de"]
 
 
-def corpus(pairs: int, **fields) -> OwnCorpus:
+def corpus(pairs: int, **fields) -> CorpusSummary:
     held_out = {split: {"source": f"x/{split}.en", "target": f"x/{split}.de"} for split in ("valid", "test")}
-    return OwnCorpus(OwnFiles(["train.en"], ["train.de"]), pairs, pairs, 70.0, held_out, **fields)
+    return CorpusSummary(pairs, pairs, 70.0, held_out, **fields)
+
+
+def plan(corpus: CorpusSummary, languages: list[str], *args, **fields) -> Plan:
+    train = TrainingCorpusSection(source="train.en", target="train.de")
+    data = DataSection(train=train, cleaning=CleaningSection(**cleaning_options(languages)))
+    return planning.plan(corpus, data, languages, *args, **fields)
 
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
     """Memory in proportion to the batch, 1 GB for 1,024 tokens: the prediction has tests of its own."""
-    monkeypatch.setattr(own_recipe, "_peak", lambda recipe, tokens, machine: tokens * 10**6)
+    monkeypatch.setattr(planning, "_peak", lambda recipe, tokens, machine: tokens * 10**6)
 
 
 @pytest.mark.parametrize(
