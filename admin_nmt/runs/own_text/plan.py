@@ -27,7 +27,7 @@ from ..recipe import (
 from ..sections import checked
 from ..yaml_files import set_field
 from .sizes import MOST_UPDATES, Row, Shape, row_for
-from .summary import POSITIONS, CorpusSummary
+from .summary import LONGEST_TRANSLATED, CorpusSummary
 
 FEWEST_TOKENS = 512  # of a batch: below it a GPU or CPU waits more than it computes
 FILLED = 0.9  # target tokens in a batch of its budget: 0.87 on 5,000 pairs of Tatoeba, 0.93 on Multi30k
@@ -145,7 +145,7 @@ def _model(shape: Shape) -> ModelSection:
         decoder_layers=shape.layers[1],
         d_model=shape.width,
         dropout=shape.dropout,
-        max_position_embeddings=POSITIONS,
+        max_position_embeddings=LONGEST_TRANSLATED,
         **sizes,
     )
 

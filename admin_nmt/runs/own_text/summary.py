@@ -20,10 +20,10 @@ from ...metrics.languages import find_code, has_spaces
 from ...system.files import write_text_whole
 from .files import OwnFiles
 
-POSITIONS = 512  # tokens of the longest sentence that the planned model can translate
+LONGEST_TRANSLATED = 512  # tokens of the longest sentence that the planned model can translate
 FEWEST = 200  # pairs to learn from; with 200 a model learns its text by heart and no more
 FEWEST_HELD_OUT = 10  # pairs of a split; with fewer its scores say nothing
-PAIRS = ("source", "target")
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def columns_and_languages(
         languages: those that are known, if any; else the names of two columns may tell them.
     """
     found = _columns(files.source[0])
-    if columns is not None or not found or set(PAIRS) <= set(found):
+    if columns is not None or not found or set(SIDES) <= set(found):
         return columns, languages
     if languages is not None and set(languages) <= set(found):
         return languages, languages
@@ -120,8 +120,8 @@ def summarize(
     load = {split: part.fields() | options for split, part in held_out.items()}
     pairs = load_parallel(**files.fields() | options, cache_dir=cache_dir)
     others = [load_parallel(**fields, cache_dir=cache_dir) for fields in load.values()]
-    evaluation = concatenate_datasets(others) if others else None
-    cleaned, counts = clean(pairs, cleaning, evaluation, cache_dir=cache_dir)
+    given = concatenate_datasets(others) if others else None
+    cleaned, counts = clean(pairs, cleaning, given, cache_dir=cache_dir)
     facts = text_facts(cleaned)
     check(files, counts)
     wanted = {split: min(1000, max(20, len(cleaned) // 20)) for split in ("valid", "test") if split not in held_out}
@@ -149,10 +149,10 @@ def text_facts(pairs: Dataset) -> dict[str, npt.NDArray[Any]]:
         `source_key`, `source_bytes`, `source_plain`, and so for the target.
     """
     kinds: dict[str, Any] = {"key": np.int64, "bytes": np.int32, "plain": np.bool_}
-    facts = {f"{side}_{name}": np.empty(len(pairs), kind) for side in PAIRS for name, kind in kinds.items()}
+    facts = {f"{side}_{name}": np.empty(len(pairs), kind) for side in SIDES for name, kind in kinds.items()}
     for start in range(0, len(pairs), BATCH):
         batch = pairs[start : start + BATCH]
-        for side in PAIRS:
+        for side in SIDES:
             for row, text in enumerate(batch[side], start):
                 facts[f"{side}_key"][row] = text_key(text.strip())
                 facts[f"{side}_bytes"][row] = len(text.strip().encode())
@@ -196,17 +196,19 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
         Rows of each split, in order; the splits may be smaller than wanted.
     """
     times = np.zeros(len(facts["source_key"]), np.int64)
-    for side in PAIRS:
+    for side in SIDES:
         _, which, count = np.unique(facts[f"{side}_key"], return_inverse=True, return_counts=True)
         times += count[which]
     mixed = facts["source_key"].view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + facts["target_key"].view(np.uint64)
     usable = facts["source_plain"] & facts["target_plain"]
-    long = np.maximum(facts["source_bytes"], facts["target_bytes"]) >= POSITIONS  # a token has a byte, but for the end
+    long = (
+        np.maximum(facts["source_bytes"], facts["target_bytes"]) >= LONGEST_TRANSLATED
+    )  # a token has a byte, but for the end
     candidates = (int(row) for row in np.lexsort((mixed, times, long)) if usable[row])
     seen: set[tuple[str, int]] = set()
 
     def fresh(row: int) -> bool:
-        keys = {(side, int(facts[f"{side}_key"][row])) for side in PAIRS}
+        keys = {(side, int(facts[f"{side}_key"][row])) for side in SIDES}
         if keys & seen:
             return False
         seen.update(keys)
@@ -219,7 +221,7 @@ def choose(facts: Mapping[str, npt.NDArray[Any]], wanted: Mapping[str, int]) -> 
 def write_pairs(pairs: Dataset, languages: Sequence[str], folder: Path, name: str) -> dict[str, str]:
     """Write pairs as two text files; gives what a recipe says of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    sides = dict(zip(PAIRS, languages, strict=True))
+    sides = dict(zip(SIDES, languages, strict=True))
     same = len(set(languages)) == 1  # as in paraphrasing
     files = {side: folder / f"{name}{f'.{side}' * same}.{language}" for side, language in sides.items()}
     for side, path in files.items():
