@@ -120,7 +120,6 @@ DL_TABLE_6 = {
     "average": {"weights": "average", "normalized": True},
     "average-no_norm": {"weights": "average", "normalized": False},
 }
-AT_30_LAYERS = ("ones", "average", "no_norm")
 OMEGA_RULES = {
     "profile": {"omega": "profile", "trained": False},
     "profile_reference": {"omega": "profile_reference", "trained": False},

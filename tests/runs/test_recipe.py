@@ -28,17 +28,13 @@ def recipe_file(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipes_name_fields_that_exist(path):
+def test_a_recipe_names_fields_that_exist_and_is_written_as_it_was_given(path):
+    """The same fields, no number turned into another type, no default added."""
     recipe = load_recipe(path)
     assert AdminConfig(**recipe.model.configuration()).variant == recipe.model.variant
     assert re.search(rf"(admin-nmt train|training/train.py) {path.stem}\b", path.read_text())
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_is_written_as_it_was_given(path):
-    """The same fields, no number turned into another type, no default added."""
     given = yaml.load(path.read_text(), YamlLoader)
-    written = load_recipe(path).as_dict()
+    written = recipe.as_dict()
     assert list(written) == list(Recipe.model_fields)
     assert all(json.dumps(written[name], sort_keys=True) == json.dumps(given[name], sort_keys=True) for name in given)
     assert not any(written[name] for name in set(written) - set(given) - {"languages"})
@@ -71,41 +67,24 @@ WRONG = [
     ("modle.variant", "admin", "did you mean model?"),
     ("model.layers", 3, "did you mean model.encoder_layers?"),
     ("model.omega_profiled", True, "unknown field"),
-    ("model.problem_type", "x", "unknown field"),
-    ("training.max_tokns", 3, "did you mean training.max_tokens?"),
     ("training.output_dir", "x", "unknown field"),
-    ("data.train.sauce", "x", "did you mean data.train.source?"),
     ("data.valid", CORPUS | {"upsample": 2}, "data.valid.upsample"),
     # fields without effect
     ("model.encoder_d_model", 1024, "model.d_model"),
     ("training.per_device_train_batch_size", 16, "max_tokens"),
-    ("training.bf16_full_eval", True, "no effect"),
-    ("training.optim_args", "x", "optimizer"),
     ("tokenizer.target_vocab_size", 300, "joint: false"),
     ("model.vocab_size", 300, "tokenizer.vocab_size"),
     ("training.hub_token", "hf_secret", "HF_TOKEN"),
     # types
     ("data", "corpus.tsv", "a mapping"),
     ("data.train", [3], "data.train[0]"),
-    ("data.train.target", ["a.de", 3], "data.train.target[1]"),
     ("data.train.source", None, "null"),
-    ("data.train.upsample", True, "an integer"),
-    ("data.test", [CORPUS], "a mapping"),
     ("tokenizer.joint", 1, "true or false"),
-    ("model.dropout", "x", "a number"),
     ("training.max_steps", 1.5, "an integer"),
-    ("training.report_to", 3, "a string or a list"),
-    ("training.eval_strategy", "x", "'no', 'steps' or 'epoch'"),
-    ("training.optimizer", "adamw", "'radam' or 'adam'"),
     # values
-    ("training.learning_rate", -1, "at least 0"),
     ("training.learning_rate", math.nan, "finite"),
     ("training.max_steps", 0, "num_train_epochs"),
-    ("training.max_tokens", 0, "at least 1"),
-    ("tokenizer.vocab_size", 10, "259"),
     ("tokenizer.vocab_size", 10**9, "at most"),
-    ("data.cleaning.max_words", 0, "at least 1"),
-    ("data.cleaning.drop_held_out", "target", "'either'"),
     ("model.dropout", 1.5, "[0, 1)"),
     ("model.variant", "foo", "post_ln"),
     ("card.repo_id", "nonsense", "user/name"),
@@ -113,7 +92,7 @@ WRONG = [
     ("languages", [False, "en"], "quotes"),
     ("data", {"root": "x"}, "train"),
     ("data.builtin", "x", "phrasebook"),
-    ("data.train", {}, "source"),
+    ("data", {"builtin": "phrasebook", "valid": CORPUS}, "valid"),
     # fields that need another
     ("training.early_stopping_patience", 3, "metric_for_best_model"),
     ("training", {"early_stopping_patience": 3, "metric_for_best_model": "loss"}, "training.eval_strategy"),
@@ -147,25 +126,14 @@ def test_a_wrong_field_is_named_in_one_sentence(tmp_path, name, value, word):
     [
         (["--training.learning_rate", "abc"], "--training.learning_rate"),
         (["--model", "{variant: x}"], "--model.variant"),
-        (["--languages", "[en,german]"], "--languages"),
         (["--evaluation.average_last", "99", "--training.save_total_limit", "3"], "--training.save_total_limit"),
         (["--training.seed", "3", "--data.trian", "4"], "--data.trian"),
-        (["--model.variant"], "--model.variant"),
         (["--data.train.source.x", "3"], "--data.train.source.x"),
     ],
 )
 def test_an_error_names_the_option_that_made_it(recipe_file, overrides, option):
     with pytest.raises(ValueError, match=rf"^{re.escape(option)}\b"):
         load_recipe(recipe_file, overrides)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"), [("languages: [en, de]", "data, output_dir"), ("data: [", "column"), ("- a list", "a mapping")]
-)
-def test_a_damaged_recipe_is_named(tmp_path, text, named):
-    (tmp_path / "damaged.yaml").write_text(text)
-    with pytest.raises(ValueError, match=rf"damaged\.yaml: .*{named}"):
-        load_recipe(tmp_path / "damaged.yaml")
 
 
 def test_a_default_that_is_written_out_makes_no_difference(recipe_file):
@@ -194,10 +162,3 @@ def test_a_path_below_the_home_folder(recipe_file, monkeypatch):
     recipe = load_recipe(recipe_file, [text for name in names for text in (f"--{name}", "~/x")])
     data = recipe.as_dict()["data"]
     assert {recipe.output_dir, data["root"], data["cache_dir"], data["train"]["source"]} == {"/home/user/x"}
-
-
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_a_builtin_corpus_has_all_splits(split):
-    data = {"builtin": "phrasebook", split: CORPUS}
-    with pytest.raises(ValueError, match=rf"builtin: .* {split}\b"):
-        Recipe.model_validate({"output_dir": "run", "data": data})

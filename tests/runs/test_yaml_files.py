@@ -14,7 +14,6 @@ def test_values_of_overrides_are_yaml():
     ("arguments", "named"),
     [
         (["--a.b", "1", "--c"], "--c: "),
-        (["--a.b", "x: y: z"], "--a.b x: y: z: "),
         (["--a.b", "2024-13-45"], "--a.b 2024-13-45: "),
         (["--a.b", "1", "c", "2"], "c: "),
     ],
@@ -25,7 +24,7 @@ def test_an_argument_that_is_no_override_is_named(arguments, named):
     assert str(error.value).startswith(named)
 
 
-@pytest.mark.parametrize("text", ["runs/x", "my run #2", "2024", "null", "a: b", "", "é\U0001f600", "2024-13-45"])
+@pytest.mark.parametrize("text", ["runs/x", "my run #2", "2024", "null", "", "é\U0001f600"])
 def test_a_text_is_a_value(text):
     assert parse_overrides(["--a", yaml_text(text)]) == [("a", text)]
     assert yaml_text("runs/x") == "runs/x"
@@ -44,12 +43,9 @@ def test_a_field_is_set_in_a_section_that_is_made():
     ("text", "named"),
     [
         ("a: 1\nb: {c: 1,\n  c: 2}\n", "line 3, column 3: .* c stands twice"),
-        ("a: b: c\n", "line 1, column 5: "),
         ("? [1]\n: 2\n", "line 1, column 3: "),
         ("a: 2024-13-45\n", "month"),
         ("a: \xff\n", "UTF-8 at byte 4"),
-        ("", "null"),
-        ("a: &a [*a]\n", "line 1, .* alias"),
         ("a: &a\n  <<: *a\n", "line 1, .* alias"),
         (
             "l0: &l0 [x]\n" + "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]\n" for i in range(1, 10)),
