@@ -163,9 +163,7 @@ def facts_without_times(folder: Path) -> dict:
     return {name: results[name] for name in ("status", "history", "chosen", "test", "model", "omega", "data")}
 
 
-def test_a_run_that_is_killed_at_its_end_finishes_with_the_same_files(
-    finished, quick, recipe_file, tmp_path, monkeypatch
-):
+def test_killed_after_training_a_run_finishes_with_the_same_files(finished, quick, recipe_file, tmp_path, monkeypatch):
     """Killed twice after training; the same command goes on from the last checkpoint."""
     folder = tmp_path / "run"
 
