@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 import transformers
+from model_outputs import outputs
 from packaging.version import Version
-from stock_worker import loaded_outputs, outputs, run_stock
 from toy import learn_to_copy, random_texts, toy_tokenizer
-from transformers import AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from admin_nmt import Translator
 from admin_nmt.data.tokenization.byte_bpe import with_pad_at
@@ -38,27 +38,22 @@ def stock_class(fields: dict) -> str:
     return "PegasusForConditionalGeneration" if pegasus else "MarianMTModel"
 
 
-@pytest.mark.parametrize("run", [loaded_outputs, pytest.param(run_stock, marks=pytest.mark.slow)])
-def test_stock_classes_compute_the_same(model, tokenizer, tmp_path, run):
+@pytest.mark.parametrize("name", CASES)
+def test_stock_classes_compute_the_same(model, tokenizer, tmp_path, name):
     """Plain AutoModelForSeq2SeqLM and AutoTokenizer give the same logits, beams and text.
 
-    Here, and in a process that has no other package; tests/hub/test_hub.py runs one of them in such a process, too.
+    That they do so without this package is in tests/hub/test_hub.py, and in tests/versions.py under other releases.
     """
     inputs = dict(tokenizer(random_texts(3, seed=5), return_tensors="pt", padding=True))
-    inputs["decoder_input_ids"] = inputs["input_ids"].roll(1, 1)
-    given = inputs | {"texts": random_texts(8, seed=6)}
-    folders, expected = [], []
-    for name, fields in CASES.items():
-        ours = learn_to_copy(model(**fields), tokenizer, tokenizer, random_texts(24, seed=7), updates=20)
-        folders.append(tmp_path / name)
-        export_standard(ours, tokenizer, folders[-1], target_tokenizer=tokenizer)
-        expected.append(outputs(ours, tokenizer, **given))
-    for (name, fields), ours, stock in zip(CASES.items(), expected, run(folders, given), strict=True):
-        assert stock["class"] == stock_class(fields)
-        assert (ours["logits"] - stock["logits"]).abs().max() < 1e-4, name
-        assert ours["beams"] == stock["beams"], name
-        assert ours["translations"] == stock["translations"], name
-        assert len(set(ours["translations"])) > 1, name
+    inputs |= {"decoder_input_ids": inputs["input_ids"].roll(1, 1), "texts": random_texts(8, seed=6)}
+    ours = learn_to_copy(model(**CASES[name]), tokenizer, tokenizer, random_texts(24, seed=7), updates=20)
+    export_standard(ours, tokenizer, tmp_path / "out", target_tokenizer=tokenizer)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out"), AutoTokenizer.from_pretrained(tmp_path / "out")
+    expected, found = outputs(ours, tokenizer, **inputs), outputs(*loaded, **inputs)
+    assert found["class"] == stock_class(CASES[name])
+    assert (expected["logits"] - found["logits"]).abs().max() < 1e-4
+    assert (expected["beams"], expected["translations"]) == (found["beams"], found["translations"])
+    assert len(set(expected["translations"])) > 1
 
 
 @pytest.mark.parametrize(("variant", "limit"), [("admin", None), ("pre_ln", 30)])  # the limit, as older folders have it

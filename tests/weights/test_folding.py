@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stock_worker import outputs
+from model_outputs import outputs
 from toy import randomised
 from transformers import MarianMTModel
 
