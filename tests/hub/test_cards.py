@@ -51,14 +51,6 @@ def drop(results: dict[str, Any], path: str) -> None:
     del results[last]
 
 
-@pytest.mark.parametrize("name", ["omega.encoder", "export", "test.bleu"])
-def test_missing_fact(make_run, name):
-    run = make_run(lambda results: drop(results, name))
-    with pytest.raises(ValueError, match=rf"results\.json: .*{name.split('.')[-1]}"):
-        write_card(run, run / "standard")
-    assert not list((run / "standard").iterdir())
-
-
 @pytest.mark.parametrize("name", ["commit", "recipe.card", "training.peak_memory_gb", "omega"])
 def test_optional_fact(make_run, name):
     run = make_run(lambda results: drop(results, name))
@@ -68,18 +60,20 @@ def test_optional_fact(make_run, name):
 
 
 @pytest.mark.parametrize(
-    ("junk", "named"),
+    ("change", "named"),
     [
-        ({"test": {"bleu": float("nan")}}, r"test\.bleu"),
-        ({"history": {}}, "history"),
-        ({"diverged": {"update": 12, "reason": "the loss is nan."}}, "update 12"),
+        (lambda results: drop(results, "export"), r"results\.json: export"),
+        (lambda results: drop(results, "test.bleu"), r"results\.json: .*bleu"),
+        (lambda results: results["test"].update(bleu=float("nan")), r"test\.bleu"),
+        (lambda results: results.update(diverged={"update": 12, "reason": "the loss is nan."}), "update 12"),
     ],
 )
-def test_what_makes_no_card_is_named(make_run, junk, named):
-    run = make_run(lambda results: results.update(junk))
+def test_what_makes_no_card_is_named(make_run, change, named):
+    run = make_run(change)
     with pytest.raises(ValueError, match=named):
-        run_card(read_facts(run), run / "final")
-    run = make_run()
+        write_card(run, run / "standard")
+    assert not list((run / "standard").iterdir())
+    run = make_run(run="whole")
     with pytest.raises(ValueError, match="checkpoint-300"):
         run_card(read_facts(run), run / "checkpoint-300")
     for repo in ('user/x"; import os; "', "a/b/c"):
