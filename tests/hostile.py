@@ -1,21 +1,18 @@
 """Folders and pickles that try to run code, whose canary is a file that it would write; and pickles that swell."""
 
 import builtins
-import importlib
-import io
 import json
 import os
-import pickle
-import random
 import shutil
-import subprocess
 import zipfile
 from argparse import Namespace
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._utils import _rebuild_tensor_v2
 
 FOREIGN = "stranger"  # a model type that nobody knows
 CODE = """from pathlib import Path
@@ -53,39 +50,13 @@ class Call:
 
 
 def calls(marker: Path) -> dict[str, Call]:
-    """Calls that write the canary, or would run its file as Python, by the name that a refusal tells."""
-    touch = f"touch {marker}"
+    """Calls that write the canary, or would load its file, by the name that a refusal tells."""
     return {
-        f"{os.system.__module__}.system": Call(os.system, touch),
-        "builtins.eval": Call(eval, f"__import__('os').system('{touch}')"),
+        f"{os.system.__module__}.system": Call(os.system, f"touch {marker}"),
         "builtins.exec": Call(exec, f"open('{marker}', 'w')"),
         "io.open": Call(builtins.open, str(marker), "w"),
-        "builtins.getattr": Call(getattr, "", "join"),
-        "subprocess.run": Call(subprocess.run, ["touch", str(marker)]),
-        "importlib.import_module": Call(importlib.import_module, "this"),
         "torch.serialization.load": Call(torch.load, str(marker)),
-        "torch.hub.load": Call(torch.hub.load, str(marker.parent), "x", "local"),
     }
-
-
-def nested(value: Any, draw: random.Random) -> Any:
-    """A value somewhere inside containers."""
-    containers = [lambda v: [1, v], lambda v: {"x": v}, lambda v: (v, None), lambda v: Namespace(x=v)]
-    for _ in range(draw.randrange(4)):
-        value = draw.choice(containers)(value)
-    return value
-
-
-def hostile_checkpoint(draw: random.Random, marker: Path) -> tuple[bytes, str]:
-    """A file of `torch.save`, or a bare pickle, that calls a function somewhere; and the function's name."""
-    name, call = draw.choice(sorted(calls(marker).items(), key=lambda item: item[0]))
-    content: dict[str, Any] = {"args": Namespace(arch="transformer"), "model": {"w": torch.ones(2, 2)}}
-    content[draw.choice(["args", "model", "extra_state", "cfg"])] = nested(call, draw)
-    file, kind = io.BytesIO(), draw.choice(["zip", "legacy", "bare"])
-    if kind == "bare":
-        return pickle.dumps(nested(call, draw), draw.randrange(6)), name
-    torch.save(content, file, pickle_protocol=draw.choice([2, 3, 4, 5]), _use_new_zipfile_serialization=kind == "zip")
-    return file.getvalue(), name
 
 
 # What follows changes the folder of a good model so that loading it would run code which writes the canary.
@@ -194,67 +165,31 @@ NEED_CODE = ("everything", "config", "model", "weights")  # of the other folders
 # nothing but the bomb is wrong with them.
 
 
-def _zipped(path: Path, data: bytes, records: dict[str, bytes] | None = None, **options: Any) -> None:
-    with zipfile.ZipFile(path, "w", **options) as archive:
-        archive.writestr("archive/data.pkl", data)
-        archive.writestr("archive/version", "3\n")
-        for name, content in (records or {}).items():
-            archive.writestr(f"archive/data/{name}", content)
+def _checkpoint(path: Path, weight: Any, zipped: bool = True) -> None:
+    content = {"args": Namespace(arch="transformer"), "model": {"w": weight}}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
 
 
 def zip_bomb(path: Path) -> None:
     """64 MB of zeros in 64 kB."""
-    _zipped(path, b"\x80\x02}.", {"0": bytes(64_000_000)}, compression=zipfile.ZIP_DEFLATED)
+    _checkpoint(path, torch.ones(2))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/9", bytes(64_000_000))
 
 
-def _tensor(numel: int, shape: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> bytes:
-    """The pickle of a checkpoint whose parameter `w` has this storage, shape and stride."""
-
-    def integer(value: int) -> bytes:
-        return pickle.dumps(value, 2)[2:-1]
-
-    def integers(values: tuple[int, ...]) -> bytes:
-        return b"(" + b"".join(map(integer, values)) + b"t"
-
-    storage = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
-    storage += integer(numel) + b"tQ"
-    arguments = b"(" + storage + integer(offset) + integers(shape) + integers(stride) + b"\x89ccollections\n"
-    arguments += b"OrderedDict\n)Rt"
-    weight = b"X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"Rs"
-    args = b"cargparse\nNamespace\n)\x81}X\x04\x00\x00\x00archX\x01\x00\x00\x00tsb"
-    return b"\x80\x02}(X\x05\x00\x00\x00model}" + weight + b"X\x04\x00\x00\x00args" + args + b"u."
-
-
-def whole_tensor(path: Path) -> None:
-    """No bomb: the checkpoint that the following ones differ from."""
-    _zipped(path, _tensor(4, (2, 2), (2, 1)), {"0": bytes(16)})
-
-
-def large_storage(path: Path) -> None:
-    """A storage of 40 GB, of which the file has four bytes."""
-    _zipped(path, _tensor(10**10, (2, 2), (2, 1)), {"0": bytes(16)})
+def repeated_elements(path: Path) -> None:
+    """A tensor of 40 GB that repeats the one number of its storage."""
+    _checkpoint(path, torch.ones(1).expand(10**5, 10**5))
 
 
 def large_tensor(path: Path) -> None:
-    """A tensor of 40 GB on a storage of four bytes, which torch would enlarge."""
-    _zipped(path, _tensor(4, (10**5, 10**5), (10**5, 1)), {"0": bytes(16)})
-
-
-def negative_tensor(path: Path) -> None:
-    """A tensor that begins before its storage."""
-    _zipped(path, _tensor(4, (2, 2), (2, 1), offset=-8), {"0": bytes(16)})
-
-
-def length_bomb(path: Path) -> None:
-    """A text that claims to be as long as the address space."""
-    magic = pickle.dumps(torch.serialization.MAGIC_NUMBER, 2)
-    path.write_bytes(magic + b"\x80\x02\x8d" + (2**62).to_bytes(8, "little"))
+    """A tensor of 64 MB on a storage of 16 bytes, which torch would enlarge."""
+    shape, stride, storage = (4000, 4000), (4000, 1), torch.ones(4)._typed_storage()
+    _checkpoint(path, Call(_rebuild_tensor_v2, storage, 0, shape, stride, False, OrderedDict()), zipped=False)
 
 
 BOMBS: dict[str, Callable[[Path], None]] = {
     "zip": zip_bomb,
-    "large storage": large_storage,
+    "repeated elements": repeated_elements,
     "large tensor": large_tensor,
-    "negative tensor": negative_tensor,
-    "length": length_bomb,
 }

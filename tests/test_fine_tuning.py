@@ -101,13 +101,3 @@ def test_a_peers_script_trains_and_generates_without_a_warning(run, kind, tmp_pa
     assert saved.generation_config.max_length == model.config.max_position_embeddings
     assert AutoTokenizer.from_pretrained(tmp_path).model_max_length == model.config.max_position_embeddings
     assert complaints() == []
-
-
-@pytest.mark.parametrize("kind", ["standard", "final"])
-def test_limits_of_generate_take_the_place_of_the_saved_one(run, kind):
-    model = AutoModelForSeq2SeqLM.from_pretrained(run / kind)
-    batch = torch.tensor([[5, 6, 7, 0]])
-    endless = {"suppress_tokens": [0], "num_beams": 1}
-    assert model.generate(batch, **endless, max_length=9).shape == (1, 9)
-    assert model.generate(batch, **endless, max_new_tokens=7).shape == (1, 8)
-    assert model.generation_config.max_length == model.config.max_position_embeddings

@@ -139,7 +139,7 @@ def test_the_source_never_leaves_the_question_open():
     assert found >= 5
 
 
-@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "..", 3, "absent.safetensors"])
+@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", 3, "absent.safetensors"])
 def test_an_index_names_files_beside_it(good, tmp_path, name):
     folder = shutil.copytree(good, tmp_path / "model")
     shutil.copy(folder / "model.safetensors", tmp_path / "other.safetensors")
@@ -149,23 +149,6 @@ def test_an_index_names_files_beside_it(good, tmp_path, name):
             load(folder)
     with pytest.raises(ValueError):
         average_checkpoints([folder])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"encoder_layers": 10**9},
-        {"vocab_size": 10**9, "decoder_vocab_size": 10**9},
-        {"max_position_embeddings": 10**12},
-    ],
-)
-def test_a_configuration_larger_than_its_weights_is_refused_before_it_is_built(good, tmp_path, change):
-    folder = shutil.copytree(good, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | change))
-    for load in (load_model, Translator.from_pretrained, model_info):
-        with pytest.raises(ValueError, match=r"config\.json|vocab_size"):
-            load(folder)
 
 
 def test_files_nested_beyond_reason_are_named(tmp_path):

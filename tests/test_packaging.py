@@ -1,4 +1,4 @@
-"""What people get besides a checkout: source distribution, wheel, types, citation, list of changes."""
+"""What people get besides a checkout: source distribution, types, citation, list of changes."""
 
 import ast
 import re
@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -21,64 +20,26 @@ FILES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST
 FILES += ("pyproject.toml", "setup.cfg")
 
 
-def setup_cfg() -> ConfigParser:
-    setup = ConfigParser()
-    setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    return setup
-
-
-def build(what: str, source: Path, output: Path) -> Path:
-    """The one file that setuptools' build_sdist or build_wheel makes of a source tree."""
-    program = f"from setuptools.build_meta import {what}; {what}({str(output)!r})"
-    subprocess.run([sys.executable, "-c", program], cwd=source, check=True, capture_output=True)
-    (found,) = output.iterdir()
-    return found
-
-
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory) -> Path:
-    """The source distribution of this checkout, unpacked."""
-    folder = tmp_path_factory.mktemp("sdist")
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__", "*.png"))
-    for name in FILES:
-        shutil.copy(ROOT / name, folder / "source")
-    with tarfile.open(build("build_sdist", folder / "source", folder / "built")) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
-    (unpacked,) = (folder / "unpacked").iterdir()
-    return unpacked
-
-
 @pytest.mark.slow  # builds it
-def test_the_source_distribution_is_the_checkout(sdist):
+def test_the_source_distribution_is_the_checkout(tmp_path):
+    source = tmp_path / "source"
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.png"))
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    program = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path / 'built')!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=source, check=True, capture_output=True)
+    (built,) = (tmp_path / "built").iterdir()
+    with tarfile.open(built) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (sdist,) = (tmp_path / "unpacked").iterdir()
+
     def files(folder: Path) -> set[str]:
         found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         return {path for path in found if ".egg-info/" not in path}
 
-    assert files(sdist) - files(sdist.parents[1] / "source") == {"PKG-INFO"}
-    assert files(sdist.parents[1] / "source") <= files(sdist)
-
-
-@pytest.fixture(scope="module")
-def site(sdist, tmp_path_factory) -> Path:
-    """The wheel of the source distribution, unpacked."""
-    folder = tmp_path_factory.mktemp("wheel")
-    with zipfile.ZipFile(build("build_wheel", sdist, folder / "built")) as wheel:
-        wheel.extractall(folder / "site")
-    return folder / "site"
-
-
-@pytest.mark.slow
-def test_the_wheel_alone_trains_the_quickstart(site, tmp_path):
-    """In an empty folder outside any checkout: the package is the wheel's, and it brings all that training needs."""
-    steps = [text for name in ("max", "eval", "save", "logging") for text in (f"--training.{name}_steps", "5")]
-    environment = {"PATH": "", "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "admin_nmt", "train", "phrasebook", *steps, "--data.cache_dir", "cache"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    run = tmp_path / "runs" / "phrasebook"
-    assert '"commit": null' in (run / "results.json").read_text()
-    assert all((run / name / "README.md").exists() for name in ("standard", "final"))
+    assert files(sdist) - files(source) == {"PKG-INFO"}
+    assert files(source) <= files(sdist)
 
 
 def test_type_checkers_see_every_public_name():
@@ -93,7 +54,9 @@ def test_type_checkers_see_every_public_name():
 
 def test_the_citation_says_what_stands_elsewhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    package = setup_cfg()["metadata"]
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    package = setup["metadata"]
     assert (citation["title"], citation["version"]) == (package["name"], package["version"])
     assert citation["license"] == package["license"]
     urls = re.findall(r"= (https://arxiv\.org/abs/\S+)", package["project_urls"])

@@ -25,24 +25,14 @@ assert TOKENIZER_MAPPING[AdminConfig] is FairseqTokenizer
 """
 
 
-def python(program: str, *arguments: str) -> str:
-    """What a program prints in a process of its own."""
-    result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
-
-
+@pytest.mark.slow  # a process
 def test_the_model_loads_nothing_for_training_and_auto_classes_know_it():
     """accelerate comes with transformers' own modeling code."""
     program = f"import sys; from admin_nmt import AdminForConditionalGeneration; print(*sys.modules)\n{CHECK}"
-    loaded = set(python(program).split())
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
     assert HEAVY & loaded == {"torch", "transformers", "accelerate", "yaml"}
     assert "transformers.trainer" not in loaded
-
-
-def test_auto_classes_know_ours_where_transformers_was_imported_before():
-    """As it was in this process."""
-    exec(CHECK, {})
 
 
 def test_a_release_of_transformers_that_is_too_old_is_refused(monkeypatch):
@@ -54,6 +44,8 @@ def test_a_release_of_transformers_that_is_too_old_is_refused(monkeypatch):
 
 
 def test_classes_are_found_by_name_and_by_configuration(tiny_config, tmp_path):
+    """Also where transformers was imported before, as it was in this process."""
+    exec(CHECK, {})
     assert MODEL_MAPPING_NAMES["admin"] == "AdminModel"
     assert MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["admin"] == "AdminForConditionalGeneration"
     AdminForConditionalGeneration(tiny_config()).save_pretrained(tmp_path)

@@ -86,11 +86,3 @@ def test_the_model_room_is_what_travels_to_the_hub(tiny_model, tmp_path):
     for path in room_files.values():
         assert {target[:-1] for target in imports(path)} <= {("model",)}
         assert "from . import" not in path.read_text(encoding="utf-8")
-
-
-def test_nothing_in_the_library_reads_the_folder_of_recipes_as_code():
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            assert not [name for name in names if name.split(".")[0] in ("training", "tests")]

@@ -39,11 +39,11 @@ IMPORTED_ONCE = [
 
 # What may differ between two runs that did the same: times, who held which lock or looked at which file, and what git
 # says of the checkout while somebody works there.
-TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^earlier$|^commit$")  # earlier: of peak memory
+TIMES = re.compile("runtime|per_second|minutes|peak_memory|seconds|^peak$|^commit$")  # peak: of memory
 TIMES_IN_A_CARD = re.compile("a second|minutes|peak memory|^. commit .")
 BAR = re.compile(r"\d+%\||\d(line|pairs) \[|pairs? \[")
 CURSOR = re.compile(r"\x1b\[A")  # which several bars move up and down
-NO_RESULT = re.compile(r"(^|/)(\.|lock$|digest-|manifest)|\.lock$")
+NO_RESULT = re.compile(r"(^|/)(\.|lock$|digest-|manifest|_set-aside-)|\.lock$")  # half a checkpoint is set aside
 
 
 def trials(count: int) -> range:
@@ -98,7 +98,6 @@ class Running:
         folder: where it runs.
         stdin: the file that it reads; by default it has none.
         setup: called in the new process before the command.
-        main: what runs in place of the command.
         beside: where what it prints goes, in place of the folder's own place.
     """
 
@@ -109,11 +108,10 @@ class Running:
         *,
         stdin: str | Path = os.devnull,
         setup: Callable[[], Any] = nothing,
-        main: Callable[[], Any] | None = None,
         beside: Path | None = None,
     ) -> None:
         self.out, self.err = ((beside or folder.parent) / f"{folder.name}.{stream}" for stream in ("stdout", "stderr"))
-        task = [*map(str, arguments)], str(folder), [str(stdin), str(self.out), str(self.err)], setup, main
+        task = [*map(str, arguments)], str(folder), [str(stdin), str(self.out), str(self.err)], setup
         self.process = server().Process(target=_run, args=task)
         self.process.start()
         self.started = time.monotonic()
@@ -127,24 +125,18 @@ class Running:
             except ProcessLookupError:  # it has no group yet
                 os.kill(self.process.pid, signal.SIGKILL)
 
-    def wait(self, patience: float = PATIENCE) -> Ended:
+    def wait(self) -> Ended:
         """Wait for the end, which must come in time."""
-        self.process.join(patience)
+        self.process.join(PATIENCE)
         if self.process.exitcode is None:
             self.kill()
-            raise AssertionError(f"was still running after {patience} seconds; it said {self.err.read_text()[-2000:]}")
+            raise AssertionError(f"was still running after {PATIENCE} seconds; it said {self.err.read_text()[-2000:]}")
         seconds = time.monotonic() - self.started
         said = self.err.read_text(errors="replace") if self.err.exists() else ""
         return Ended(self.process.exitcode, self.out.read_bytes() if self.out.exists() else b"", said, seconds)
 
 
-def _run(
-    arguments: list[str],
-    folder: str,
-    streams: list[str],
-    setup: Callable[[], Any],
-    main: Callable[[], Any] | None,
-) -> None:
+def _run(arguments: list[str], folder: str, streams: list[str], setup: Callable[[], Any]) -> None:
     os.setsid()
     multiprocessing.set_start_method(None, force=True)  # the system's own for its children, as in any command
     for number, path in enumerate(streams):
@@ -155,8 +147,8 @@ def _run(
     sys.argv = ["admin-nmt", *arguments]
     small_shards()
     setup()
-    if main is None:
-        from admin_nmt.cli.app import main
+    from admin_nmt.cli.app import main
+
     main()
 
 
@@ -167,9 +159,9 @@ def small_shards() -> None:
     arrow_cache.SHARD, arrow_cache.BATCH = 120, 50
 
 
-def run(*arguments: object, folder: Path, patience: float = PATIENCE, **options: Any) -> Ended:
+def run(*arguments: object, folder: Path, **options: Any) -> Ended:
     """A command from its start to its end; see [`Running`]."""
-    return Running(arguments, folder, **options).wait(patience)
+    return Running(arguments, folder, **options).wait()
 
 
 def assert_done(ended: Ended) -> None:

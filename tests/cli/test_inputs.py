@@ -28,13 +28,6 @@ def damage(path: Path, change: Any) -> None:
         path.write_text(text)
 
 
-@pytest.fixture
-def standard(tmp_path, model, tokenizer) -> Path:
-    """The folder of its standard model."""
-    export_standard(AdminForConditionalGeneration.from_pretrained(model), tokenizer, tmp_path / "standard")
-    return tmp_path / "standard"
-
-
 @pytest.mark.parametrize(
     ("command", "named"),
     [
@@ -42,7 +35,6 @@ def standard(tmp_path, model, tokenizer) -> Path:
         ("translate {model} --device cpu,abc", "'abc'"),
         ("translate {model} --device cpu,cpu --processes 1", "--processes"),
         ("train bad.yaml", "bad.yaml: unknown field trainig"),
-        ("memory bad.yaml", "bad.yaml: unknown field trainig"),
         ("experiment bad.yaml", "bad.yaml: unknown field trainig"),
         ("train phrasebook --training.learning_rate abc", "--training.learning_rate"),
         ("prepare phrasebook --languages [en,german]", "--languages"),
@@ -65,7 +57,6 @@ def test_a_wrong_value_is_one_sentence(model, tmp_path, monkeypatch, command, na
         ("config.json", {"vocab_size": 777}, "777"),
         ("config.json", dict.fromkeys(("vocab_size", "decoder_vocab_size"), 280) | PADDED, "280"),
         ("config.json", {"encoder_layers": 4}, "fc1.bias"),
-        ("config.json", {"encoder_layers": 2}, "fc1.bias"),
         ("config.json", {"encoder_ffn_dim": 48}, "shape"),
         ("model.safetensors", None, "weights"),
         ("model.safetensors", truncated, "model.safetensors"),
@@ -87,14 +78,12 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, name, change, named):
     ("name", "change", "field"),
     [
         ("generation_config.json", "no JSON", ""),
-        ("generation_config.json", "[1]", ""),
         ("generation_config.json", {"eos_token_id": None}, "eos_token_id"),
         ("generation_config.json", {"num_beams": "x"}, "num_beams"),
         ("generation_config.json", {"eos_token_id": []}, "eos_token_id"),
         ("generation_config.json", {"suppress_tokens": [10**9]}, "suppress_tokens"),
         ("generation_config.json", {"length_penalty": math.nan}, "length_penalty"),
         ("config.json", {"encoder_attention_heads": 0}, "encoder_attention_heads"),
-        ("config.json", {"decoder_attention_heads": 3}, "decoder_attention_heads"),
         ("config.json", {"d_model": 0}, "d_model"),
         ("config.json", {"max_position_embeddings": -1}, "max_position_embeddings"),
         ("config.json", {"encoder_layers": 10**9}, "encoder_layers"),
@@ -102,12 +91,13 @@ def test_a_bad_folder_is_one_sentence(model, tmp_path, name, change, named):
         ("config.json", {"activation_function": "nope"}, "activation_function"),
     ],
 )
-@pytest.mark.parametrize("kind", ["model", "standard"])
-def test_a_damaged_configuration_is_named(request, kind, name, change, field):
-    folder = request.getfixturevalue(kind)
-    damage(folder / name, change)
-    message = error("translate", folder, "--text", "Ba.")
-    assert name in message and field in message
+def test_a_damaged_configuration_is_named(model, tmp_path, tokenizer, name, change, field):
+    """Of a final and of a standard model."""
+    export_standard(AdminForConditionalGeneration.from_pretrained(model), tokenizer, tmp_path / "standard")
+    for folder in (model, tmp_path / "standard"):
+        damage(folder / name, change)
+        message = error("translate", folder, "--text", "Ba.")
+        assert name in message and field in message
 
 
 def test_weights_that_are_not_finite_give_no_translations(model, files, tmp_path):
@@ -120,7 +110,6 @@ def test_weights_that_are_not_finite_give_no_translations(model, files, tmp_path
         ["translate", model, "--text", "Ba."],
         ["score", model, *files],
         ["evaluate", model, *files, "--language", "de"],
-        ["synthesize", model, *synthetic],
         ["synthesize", model, *synthetic, "--sampling"],
     ):
         assert f"{model}: its scores are not finite" in error(*command)

@@ -14,32 +14,29 @@ from admin_nmt.decoding.search.generation import search_ids
 from admin_nmt.decoding.translator import Translator
 
 SENTENCES = random_texts(12)
-SIDES = ("source", "target")
 
 
-def pieces_of(folder: Path, side: str, texts: list[str]) -> list[str]:
-    """Trains a sentencepiece model, SIDE.spm, and gives its pieces."""
-    text = folder / f"{side}.txt"
-    text.write_text("\n".join(texts))
-    prefix = folder / side
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(text), model_prefix=str(prefix), vocab_size=40, hard_vocab_limit=False, minloglevel=2
-    )
-    prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
-    lines = prefix.with_suffix(".vocab").read_text().splitlines()
-    return [piece for piece in (line.split("\t")[0] for line in lines) if not piece.startswith("<")]
+def save_tokenizer(folder: Path) -> int:
+    """Trains a sentencepiece model, which serves both sides; gives the size of the vocabulary."""
+    (folder / "text").write_text("\n".join(SENTENCES))
+    options = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(input=str(folder / "text"), model_prefix=str(folder / "both"), **options)
+    pieces = [line.split("\t")[0] for line in (folder / "both.vocab").read_text().splitlines()]
+    pieces = ["</s>", "<unk>", *(piece for piece in pieces if not piece.startswith("<")), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    spm = {f"{side}_spm": str(folder / "both.model") for side in ("source", "target")}
+    MarianTokenizer(vocab=str(folder / "vocab.json"), **spm).save_pretrained(folder)
+    return len(pieces)
 
 
-def vocabulary(pieces: list[str]) -> dict[str, int]:
-    return {piece: number for number, piece in enumerate(["</s>", "<unk>", *dict.fromkeys(pieces), "<pad>"])}
-
-
-def save_model(folder: Path, size: int, target_size: int | None = None) -> None:
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("marian")
+    size = save_tokenizer(folder)
     torch.manual_seed(0)
     config = MarianConfig(
-        vocab_size=size, decoder_vocab_size=target_size, share_encoder_decoder_embeddings=target_size is None,
-        d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32, num_beams=4,
-        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=64, init_std=0.5,
+        vocab_size=size, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=64, init_std=0.5, num_beams=4,
         eos_token_id=0, pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
     )  # fmt: skip
     model = MarianMTModel(config)
@@ -49,16 +46,6 @@ def save_model(folder: Path, size: int, target_size: int | None = None) -> None:
         pad_token_id=size - 1, decoder_start_token_id=size - 1, forced_eos_token_id=0,
     )  # fmt: skip
     model.save_pretrained(folder)
-
-
-@pytest.fixture(scope="module")
-def marian(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("marian")
-    pieces = [piece for side in SIDES for piece in pieces_of(folder, side, SENTENCES)]
-    (folder / "vocab.json").write_text(json.dumps(vocabulary(pieces)))
-    spm = {f"{side}_spm": str(folder / f"{side}.spm") for side in SIDES}
-    MarianTokenizer(vocab=str(folder / "vocab.json"), **spm).save_pretrained(folder)
-    save_model(folder, len(vocabulary(pieces)))
     return folder
 
 

@@ -34,8 +34,6 @@ def obey(folder: Path, lines: list[str]) -> list[str]:
                 time.sleep(0.01)
         elif word == "refuse":
             raise ValueError(f"no {name}")
-        elif word == "fail":
-            raise KeyError(name)
         elif word == "die":
             os.kill(os.getpid(), signal.SIGKILL)
     return [line[::-1] for line in lines]
@@ -80,7 +78,6 @@ def test_the_order_is_that_of_the_chunks(two):
     ("line", "kind", "message"),
     [
         ("refuse it", ValueError, "^no it$"),
-        ("fail it", KeyError, "it"),
         ("die now", ChildProcessError, "fewer processes"),
     ],
 )

@@ -55,22 +55,12 @@ def runs(tmp_path) -> list[Path]:
     return folders
 
 
-def test_scores_by_depth(picture, runs):
-    assert not is_blank(picture("depth", *runs))
-
-
 def crosses(axes: plt.Axes, *, on_axis: bool = False) -> list[tuple[float, float]]:
     """Where the crosses are in the data, those on the axis at height 0 of the frame; or these alone."""
     marks = [line for line in axes.lines if line.get_marker() == "x"]
     if on_axis:
         marks = [line for line in marks if line.get_transform() == axes.get_xaxis_transform()]
     return [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks]
-
-
-@pytest.mark.parametrize("broken", [float("nan"), None])  # None is what JSON has of it
-def test_a_diverged_run_ends_in_a_cross(kept, tmp_path, broken):
-    figures.plot_perplexity({"wild": run_of(9.0, 8.0, broken, diverged=3)}, "", tmp_path / "x.png")
-    assert crosses(kept[0].axes[0]) == [(2, pytest.approx(exp(8)))]
 
 
 def run_of(*values: float | None, diverged: int | None = None) -> Results:
@@ -82,7 +72,10 @@ def run_of(*values: float | None, diverged: int | None = None) -> Results:
     return Results(**toy_results(status="diverged", diverged=reason, history=history))
 
 
-def test_a_run_that_diverged_before_its_first_log_is_shown(kept, tmp_path):
+def test_a_diverged_run_ends_in_a_cross(kept, tmp_path):
+    """Also one that diverged before its first log."""
+    figures.plot_perplexity({"wild": run_of(9.0, 8.0, None, diverged=3)}, "", tmp_path / "x.png")
+    assert crosses(kept.pop().axes[0]) == [(2, pytest.approx(exp(8)))]
     early = run_of(diverged=7)
     figures.plot_systems({"good": [run_of(3.0)], "early": [early]}, "t", tmp_path / "x.png")
     figures.plot_perplexity({"good": run_of(3.0), "early": early}, "", tmp_path / "x.png")
@@ -108,13 +101,6 @@ def test_runs_of_other_settings_are_lines_of_their_own():
     assert [plots.line(Results(**run)) for run in (results(), profiled)] == expected
 
 
-def test_lines_connect_depths_of_one_stack():
-    assert figures.chains([(6, 2), (6, 6), (6, 12)]) == [[(6, 2), (6, 6), (6, 12)]]
-    by_both = figures.chains([(2, 2), (6, 6), (12, 6), (6, 18), (18, 6)])
-    assert by_both == [[(6, 6), (12, 6), (18, 6)], [(6, 6), (6, 18)], [(2, 2)]]
-    assert figures.chains([(6, 6), (18, 18), (60, 12)]) == [[(6, 6), (18, 18), (60, 12)]]
-
-
 def test_a_perplexity_that_does_not_fit_is_marked_and_not_drawn(kept, tmp_path):
     figures.plot_perplexity({"a": run_of(1.0, 25.0, 800.0)}, "A title", tmp_path / "x.png")
     line = kept[0].axes[0].lines[0]
@@ -131,15 +117,12 @@ def test_a_line_is_the_mean_of_the_finite_values_of_all_seeds(kept, tmp_path):
     assert set(level.get_ydata()) == {6.0}
 
 
-@pytest.mark.parametrize(
-    ("figure", "variants"),
-    [("omega", ["admin", "deepnorm"]), ("dlcl", ["dlcl_post_ln"])],
-)
-def test_figures_of_models(picture, tiny_model, tmp_path, figure, variants):
-    for variant in variants:
-        fields = {"train_omega": True} if variant == "admin" else {}
-        tiny_model(variant=variant, **fields).save_pretrained(tmp_path / variant / "final")
-    assert not is_blank(picture(figure, *(tmp_path / variant / "final" for variant in variants)))
+def test_figures_of_models_and_by_depth(picture, tiny_model, runs, tmp_path):
+    for variant in ("admin", "deepnorm", "dlcl_post_ln"):
+        tiny_model(variant=variant).save_pretrained(tmp_path / variant / "final")
+    assert not is_blank(picture("omega", tmp_path / "admin" / "final", tmp_path / "deepnorm" / "final"))
+    assert not is_blank(picture("dlcl", tmp_path / "dlcl_post_ln" / "final"))
+    assert not is_blank(picture("depth", *runs))
 
 
 def test_dlcl_weights_are_masked_and_rows_normalised(kept, tiny_model, tmp_path):

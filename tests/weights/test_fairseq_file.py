@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hostile import BOMBS, calls, whole_tensor
+from hostile import BOMBS, calls
 
 from admin_nmt.weights.fairseq_file import CheckpointFileError, read_checkpoint
 
@@ -110,10 +110,9 @@ def test_code_is_refused_and_does_not_run(write, model, tmp_path, zipped, name):
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused(tmp_path, name):
-    """Files that say more than they hold, unlike the checkpoint from which they differ."""
+    """Files that say more than they hold."""
     path = tmp_path / "checkpoint.pt"
-    whole_tensor(path)
-    assert torch.equal(read_checkpoint(path)[0]["w"], torch.zeros(2, 2))
     BOMBS[name](path)
+    assert path.stat().st_size < 100_000
     with pytest.raises(CheckpointFileError, match=r"checkpoint\.pt"):
         read_checkpoint(path)
