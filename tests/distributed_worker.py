@@ -1,5 +1,6 @@
 """What trainer/test_distributed.py runs in every process: `torchrun ... distributed_worker.py CHECKPOINT FOLDER`."""
 
+import gc
 import os
 import signal
 import sys
@@ -7,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from toy import SaveAfter, StopAfter, even_budget, poison, random_ids, small_config
+from toy import SaveAfter, StopAfter, budget_for, poison, random_ids, small_config
 from transformers import TrainerCallback
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.decoding.search.generation import generate_ids
-from admin_nmt.system.processes import gather_objects, rank_and_size
+from admin_nmt.system.processes import rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.callbacks import StopRequestedError
@@ -20,6 +21,7 @@ from admin_nmt.trainer.divergence import DivergedError
 from admin_nmt.trainer.evaluation import mean_nll
 from admin_nmt.trainer.sharding import load_weights, whole_weights
 
+BATCHES = 8  # of an epoch
 UPDATES = 9
 SAVED = 3
 SECOND_EPOCH = 5  # updates after which two processes are in it
@@ -37,47 +39,36 @@ def new_trainer(
 ) -> AdminTrainer:
     torch.manual_seed(1)
     data = random_ids(24)
-    defaults = {"max_tokens": even_budget(data), "save_strategy": "no", "learning_rate": 1e-2}
-    defaults["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
-    updates = {"max_steps": UPDATES, "gradient_accumulation_steps": accumulation}
-    updates |= {"warmup_steps": 2, "profile_tokens": 60}
-    quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
+    updates = {"max_tokens": budget_for(data, BATCHES), "max_steps": UPDATES, "save_strategy": "no"}
+    updates |= {"gradient_accumulation_steps": accumulation, "learning_rate": 1e-2, "warmup_steps": 2}
+    quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "profile_tokens": 60}
     quiet |= {"activation_checkpointing_kwargs": {"every_n_layers": 2}}
-    args = AdminTrainingArguments(str(folder), **updates | quiet | defaults | fields)
-    model = AdminForConditionalGeneration(
-        small_config(encoder_layers=2, decoder_layers=1, omega_rule="profile", dropout=dropout)
-    )
-    held_out = random_ids(4, seed=1)
-    return AdminTrainer(model, args, train_dataset=data, eval_dataset=held_out, callbacks=list(callbacks))
+    quiet["activation_checkpointing"] = "WORLD_SIZE" in os.environ  # only where there are several processes
+    args = AdminTrainingArguments(str(folder), **updates | quiet | fields)
+    config = small_config(encoder_layers=2, decoder_layers=1, omega_rule="profile", dropout=dropout)
+    given = {"train_dataset": data, "eval_dataset": random_ids(4, seed=1), "callbacks": list(callbacks)}
+    return AdminTrainer(AdminForConditionalGeneration(config), args, **given)
 
 
 def train_and_evaluate(folder: Path, accumulation: int, resume: Path | None = None) -> dict:
     """One run, which leaves a checkpoint, and its evaluation; everything is the same on any number of processes."""
     trainer = new_trainer(folder, 0.0, accumulation, SaveAfter(SAVED))
     trainer.train(resume_from_checkpoint=resume)
-    batches = len(trainer.sampler)
-    assert batches % 2 == 0
     sources = random_ids(5, seed=2)["input_ids"][:]
     with trainer.whole_model():
         nll = mean_nll(trainer.model, random_ids(7, seed=1), max_tokens=20)
         translations = generate_ids(trainer.model, sources, batch_tokens=20, num_beams=2)
     weights = {name: tensor.clone() for name, tensor in whole_weights(trainer.model, keep=True).items()}
+    load_weights(trainer.model, {name: 2 * tensor for name, tensor in weights.items()})
+    doubled = whole_weights(trainer.model, keep=True)
     return {
         "weights": weights,
         "log": [(entry["loss"], entry["nll"], entry["grad_norm"]) for entry in trainer.state.log_history[:UPDATES]],
         "nll": nll,
         "translations": translations,
         "local_size": sum(p.to_local().numel() if hasattr(p, "to_local") else 0 for p in trainer.model.parameters()),
-        "takes other weights": takes_other_weights(trainer.model, weights),
+        "takes other weights": all(torch.equal(doubled[name], 2 * tensor) for name, tensor in weights.items()),
     }
-
-
-def takes_other_weights(model: AdminForConditionalGeneration, weights: dict[str, torch.Tensor]) -> bool:
-    """Whether a model that has been trained has exactly the weights that it is given afterwards."""
-    doubled = {name: 2 * tensor for name, tensor in weights.items()}
-    load_weights(model, doubled)
-    now = whole_weights(model, keep=True)
-    return all(torch.equal(now[name], tensor) for name, tensor in doubled.items())
 
 
 class Terminate(TrainerCallback):
@@ -112,8 +103,8 @@ def stop_and_resume(folder: Path, update: int) -> dict:
     resumed = new_trainer(folder, 0.1, 1)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.resumed_from == folder / f"checkpoint-{update - 1}"
-    straight, resumed = (whole_weights(trainer.model, keep=True) for trainer in (straight, resumed))
-    return {"straight": straight, "resumed": resumed, "stop": message}
+    weights = {"straight": straight, "resumed": resumed}
+    return {name: whole_weights(run.model, keep=True) for name, run in weights.items()} | {"stop": message}
 
 
 def predict(folder: Path) -> tuple[list, int]:
@@ -172,6 +163,7 @@ def everything(checkpoint: Path, folder: Path) -> dict:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what is imported: every training begins with a garbage collection
     checkpoint, out = map(Path, sys.argv[1:])
     results = {"ddp": everything(checkpoint, out / "ddp")}
     results["divergence"] = diverge_on_the_last_rank(out / "diverged", update=4)
@@ -180,5 +172,4 @@ if __name__ == "__main__":
     results["twice"] = train_twice_with_master_weights(out / "twice")
     os.environ.update(FSDP2)
     results["fsdp2"] = everything(checkpoint, out / "fsdp2")
-    results["gathered"] = gather_objects(rank_and_size())
     torch.save(results, out / f"rank{rank_and_size()[0]}.pt")

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
-from toy import toy_tokenizer
+from toy import save_models, toy_tokenizer
 from typer.testing import CliRunner
 
 from admin_nmt import AdminConfig
 from admin_nmt.cli.app import app
-from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
 from admin_nmt.hub.run_folder import ModelFacts
 from admin_nmt.runs.cards import write_card
-from admin_nmt.weights.exporting import export_standard
 
 REPO = "someone/toy"
 SENTENCE = 'Bal "don" kitu, mu re dol.'
@@ -42,7 +40,7 @@ def toy_results(config: AdminConfig | None = None, **sections: Any) -> dict[str,
             "tokenizer": {"vocab_size": 300},
             "model": {"variant": config.variant},
             "languages": ["en", "de"],
-            "card": {"license": "cc-by-4.0", "example": 'Bal "don" kitu, mu re dol.', "repo_id": "someone/toy"},
+            "card": {"license": "cc-by-4.0", "example": SENTENCE, "repo_id": REPO},
         },
         "data": {
             "filters": {"total": 300, "empty side": 1, "duplicate": 20, "kept": 279, "too many tokens": 9},
@@ -84,16 +82,12 @@ def toy_results(config: AdminConfig | None = None, **sections: Any) -> dict[str,
 
 
 @pytest.fixture
-def make_run(tiny_model, tmp_path) -> Callable[..., Path]:
+def make_run(tmp_path) -> Callable[..., Path]:
     """Builds a finished run of a tiny model, with its cards."""
 
     def make(**fields) -> Path:
-        run, tokenizer = tmp_path / "run", toy_tokenizer()
-        model = tiny_model(vocab_size=len(tokenizer), **fields)
-        model.save_pretrained(run / "final")
-        save_tokenizers(run / "final", tokenizer)
-        if not model.config.has_history:
-            export_standard(model, tokenizer, run / "standard")
+        run = tmp_path / "run"
+        model = save_models(run, toy_tokenizer(), **fields)
         (run / "curve.png").write_bytes(b"\x89PNG\0")
         (run / "results.json").write_text(json.dumps(toy_results(model.config)))
         for folder in (run / "standard", run / "final"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from distributed_worker import FSDP2
-from toy import even_budget, random_ids, small_config
+from toy import budget_for, random_ids, small_config
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.system.processes import rank_and_size
@@ -22,7 +22,7 @@ def train_a_fresh_profiled_model(folder: Path, device: str, accumulation: int) -
     torch.manual_seed(1)
     data = random_ids(24)
     model = AdminForConditionalGeneration(small_config(encoder_layers=2, omega_rule="profile"))
-    updates = {"max_tokens": even_budget(data), "max_steps": 6, "gradient_accumulation_steps": accumulation}
+    updates = {"max_tokens": budget_for(data, 8), "max_steps": 6, "gradient_accumulation_steps": accumulation}
     schedule = {"learning_rate": 1e-3, "warmup_steps": 2, "profile_tokens": 60, "bf16": True, "logging_steps": 1}
     quiet = {"save_strategy": "no", "eval_bleu": False, "disable_tqdm": True, "use_cpu": device == "cpu"}
     args = AdminTrainingArguments(str(folder), **updates, **schedule, **quiet)

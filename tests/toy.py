@@ -143,12 +143,6 @@ def doubled(folder: Path, function=double, *, count: int = 1000, num_proc: int =
     return map_shards(numbers, function, features, folder, fingerprint="f", num_proc=num_proc, desc="doubling")
 
 
-def even_budget(dataset: Dataset) -> int:
-    """A token budget under which a dataset makes an even number of batches, as many for each of two processes."""
-    lengths = pair_lengths(dataset)
-    return next(n for n in range(40, 9999) if len(TokenBatchSampler(*lengths, n, seed=0)) % 2 == 0)
-
-
 def budget_for(dataset: Dataset, batches: int) -> int:
     """The smallest token budget under which a dataset makes this many batches."""
     lengths = pair_lengths(dataset)
@@ -201,28 +195,6 @@ class KilledAfter:
         return [self.rewrite(line) for line in lines]
 
 
-class SaveAfter(TrainerCallback):
-    """Saves a checkpoint after an update."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.update:
-            control.should_save = True
-
-
-class StopAfter(TrainerCallback):
-    """Saves a checkpoint after an update and stops the run there."""
-
-    def __init__(self, update: int) -> None:
-        self.update = update
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.update:
-            control.should_save = control.should_training_stop = True
-
-
 @torch.no_grad()
 def hooked(
     run: Callable[[], object], writers: Iterable[torch.nn.Module], readers: Iterable[torch.nn.Module], argument: int = 0
@@ -235,6 +207,26 @@ def hooked(
     for hook in hooks:
         hook.remove()
     return written, read
+
+
+class SaveAfter(TrainerCallback):
+    """Saves a checkpoint after an update."""
+
+    stops = False
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.update:
+            control.should_save = True
+            control.should_training_stop |= self.stops
+
+
+class StopAfter(SaveAfter):
+    """Saves a checkpoint after an update and stops the run there."""
+
+    stops = True
 
 
 class KeepGradient(TrainerCallback):
@@ -289,12 +281,13 @@ def learn_to_copy(
 
 
 def save_models(folder: Path, tokenizer: PreTrainedTokenizerFast, **fields) -> AdminForConditionalGeneration:
-    """A random model of `small_config` in folder/final, its standard model in folder/standard."""
+    """A random model of `small_config` in folder/final, its standard model, if it has one, in folder/standard."""
     torch.manual_seed(SHIFT)
     model = randomised(AdminForConditionalGeneration(small_config(vocab_size=len(tokenizer), **fields)))
     model.save_pretrained(folder / "final")
     save_tokenizers(folder / "final", tokenizer, positions=model.config.max_position_embeddings)
-    export_standard(model, tokenizer, folder / "standard")
+    if not model.config.has_history:
+        export_standard(model, tokenizer, folder / "standard")
     return model
 
 

@@ -42,21 +42,15 @@ def test_complete_checkpoints_go_by_number(tmp_path: Path) -> None:
     assert names == ["checkpoint-20", "checkpoint-900", "checkpoint-1000"]
 
 
-def test_other_errors_keep_their_message_and_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("error", "is_finished"), [(RuntimeError("a rank has gone"), False), (OSError("disk"), True)])
+def test_other_errors_and_those_after_a_checkpoint_keep_their_message_and_the_folder(tmp_path, error, is_finished):
     folder = tmp_path / "checkpoint-1"
     folder.mkdir()
-    with pytest.raises(RuntimeError, match="another rank"), checkpoint_being_written(folder, False, False):
-        raise RuntimeError("another rank has gone")
+    with pytest.raises(type(error), match=f"^{error}$"), checkpoint_being_written(folder, False, False):
+        if is_finished:
+            (folder / "trainer_state.json").write_text("{}")
+        raise error
     assert folder.exists()
-
-
-def test_a_checkpoint_that_was_finished_stays_whatever_fails_after_it(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint-1"
-    folder.mkdir()
-    with pytest.raises(OSError, match=r"^no space for the push$"), checkpoint_being_written(folder, False, False):
-        (folder / "trainer_state.json").write_text("{}")
-        raise OSError("no space for the push")
-    assert complete_checkpoints(tmp_path) == [folder]
 
 
 @pytest.fixture
@@ -94,24 +88,15 @@ STILL |= {"save_strategy": "steps", "save_steps": 1}
 
 
 def test_a_run_that_its_evaluations_have_ended_has_ended(tmp_path: Path) -> None:
-    """Killed afterwards, it is not trained until they end it once more; unless with more patience."""
-    run = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(2), **STILL)
-    run.train()
-    assert run.state.global_step == 3
-    again = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(2), **STILL)
-    again.train(resume_from_checkpoint=True)
-    assert again.state.global_step == 3
-    patient = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(4), **STILL)
-    patient.train(resume_from_checkpoint=True)
-    assert patient.state.global_step == 5
+    """Killed afterwards, it is not trained until they end it once more; unless with more patience.
 
-
-def test_a_run_may_go_on_with_a_callback_that_its_checkpoint_does_not_know(tmp_path: Path) -> None:
-    new_trainer(tmp_path, 0.0, 1, StopAfter(2), **STILL).train()
-    resumed = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(3), **STILL)
-    resumed.train(resume_from_checkpoint=True)
-    state = json.loads((tmp_path / f"checkpoint-{resumed.state.global_step}" / "trainer_state.json").read_text())
-    assert state["stateful_callbacks"]["EarlyStoppingCallback"]["attributes"] == {"early_stopping_patience_counter": 3}
+    It may have begun without the callback that counts them.
+    """
+    new_trainer(tmp_path, 0.0, 1, StopAfter(1), **STILL).train()
+    for patience, last in ((2, 3), (2, 3), (4, 5)):
+        run = new_trainer(tmp_path, 0.0, 1, EarlyStoppingCallback(patience), **STILL)
+        run.train(resume_from_checkpoint=True)
+        assert run.state.global_step == last
 
 
 @pytest.fixture(scope="module")
@@ -160,22 +145,16 @@ def test_a_run_ends_as_if_its_last_checkpoint_had_not_been_damaged(run, straight
     assert last_whole_weights(run, 10) == [run / f"checkpoint-{SAVED}"]
 
 
-def test_a_damaged_checkpoint_that_is_named_is_refused(run):
-    truncated(newest(run) / "optimizer.pt")
-    with pytest.raises(ValueError, match=rf"checkpoint-{2 * SAVED}: optimizer\.pt"):
-        new_trainer(run, 0.1, 1).train(resume_from_checkpoint=str(newest(run)))
-
-
-def test_no_whole_checkpoint_is_no_new_beginning(run):
+def test_a_damaged_checkpoint_that_is_named_is_refused_and_none_at_all_is_no_new_beginning(run):
     for checkpoint in complete_checkpoints(run):
         bit_flipped(checkpoint / "scheduler.pt")
+    with pytest.raises(ValueError, match=rf"checkpoint-{2 * SAVED}: scheduler\.pt"):
+        new_trainer(run, 0.1, 1).train(resume_from_checkpoint=str(newest(run)))
     with pytest.raises(ValueError, match="holds no whole checkpoint"):
         new_trainer(run, 0.1, 1).train(resume_from_checkpoint=True)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"files": {"optimizer.pt": 3}}', '{"files": {"config.json": {}}}']
-)
+@pytest.mark.parametrize("content", ["", "[]", '{"files": {"optimizer.pt": 3}}', '{"files": {"config.json": {}}}'])
 def test_a_damaged_manifest_is_no_traceback(run, content):
     (newest(run) / "manifest.json").write_text(content)
     assert damage(newest(run)) == "manifest.json is damaged"

@@ -12,8 +12,7 @@ from torch.torch_version import TorchVersion
 from toy import random_ids
 from transformers import MarianConfig, MarianMTModel
 
-from admin_nmt.system.processes import gather_objects, rank_and_size
-from admin_nmt.trainer.sharding import check_torch, load_weights, read_weights, sharded_state, whole_state
+from admin_nmt.trainer.sharding import check_torch, load_weights, read_weights
 
 WORKER = Path(__file__).parents[1] / "distributed_worker.py"
 
@@ -47,21 +46,24 @@ def ranks(two_processes, kind) -> list[dict]:
     return [found[kind] for found in two_processes[1]]
 
 
-def moved_weights(found: dict) -> dict[str, torch.Tensor]:
-    """All but the biases of the keys: softmax takes their gradient away, and Adam scales what rounding leaves of it."""
-    return {name: weight for name, weight in found["weights"].items() if not name.endswith("k_proj.bias")}
-
-
 def assert_same_run(found: dict, expected: dict) -> None:
-    torch.testing.assert_close(moved_weights(found), moved_weights(expected), rtol=1e-4, atol=1e-5)
+    # Without the biases of the keys: softmax takes their gradient away, and Adam scales what rounding leaves of it.
+    weights = [
+        {name: weight for name, weight in run["weights"].items() if not name.endswith("k_proj.bias")}
+        for run in (found, expected)
+    ]
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(torch.tensor(found["log"]), torch.tensor(expected["log"]), rtol=1e-4, atol=1e-5)
     assert found["nll"] == pytest.approx(expected["nll"], rel=1e-4)
     assert found["translations"] == expected["translations"]
 
 
 def test_trains_the_same_weights_and_evaluates_every_pair_once(one_process, ranks):
+    """From the beginning, and from the checkpoint of one process."""
     for found in ranks:
         assert_same_run(found, one_process)
+        assert_same_run(found["continued"], one_process)
+        assert found["takes other weights"]
 
 
 def test_fsdp2_shards_the_weights(one_process, two_processes):
@@ -69,11 +71,6 @@ def test_fsdp2_shards_the_weights(one_process, two_processes):
     weights = one_process["weights"].items()
     assert sum(parts) == sum(weight.numel() for name, weight in weights if not name.endswith("omega"))
     assert min(parts) > 0.4 * sum(parts)
-
-
-def test_goes_on_from_the_checkpoint_of_one_process(one_process, ranks):
-    for found in ranks:
-        assert_same_run(found["continued"], one_process)
 
 
 def test_one_process_goes_on_from_a_checkpoint_of_shards(one_process, two_processes, tmp_path):
@@ -127,10 +124,6 @@ def test_a_second_training_with_master_weights_is_one_of_all_processes(two_proce
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-def test_takes_other_weights(ranks):
-    assert all(found["takes other weights"] for found in ranks)
-
-
 @pytest.mark.parametrize(
     "missing", ["model.encoder.layers.0.fc1.bias", "model.decoder.layers.1.ffn_residual.omega"], ids=["bias", "omega"]
 )
@@ -153,21 +146,6 @@ def test_takes_saved_weights_of_a_stock_marian(tmp_path):
     saved.save_pretrained(tmp_path)
     load_weights(other, read_weights(tmp_path))
     torch.testing.assert_close(dict(other.named_parameters()), dict(saved.named_parameters()), rtol=0, atol=0)
-
-
-def test_the_state_of_an_optimizer_without_shards_stays_as_it_is():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.AdamW([parameter])
-    parameter.sum().backward()
-    optimizer.step()
-    state = optimizer.state_dict()
-    assert sharded_state(whole_state(state, keep=True), optimizer.param_groups) == state
-    assert whole_state(state, keep=False)["state"] == {}
-
-
-def test_gathers_in_the_order_of_ranks(two_processes):
-    assert [found["gathered"] for found in two_processes[1]] == [[(0, 2), (1, 2)]] * 2
-    assert gather_objects(rank_and_size()) == [(0, 1)]
 
 
 def test_torch_may_be_too_old_for_fsdp2():

@@ -1,14 +1,13 @@
-"""The loss of a stock model; virtual adversarial training against its equations, and that it costs nothing when off."""
+"""Virtual adversarial training against its equations, and that it costs nothing when off."""
 
 import pytest
 import torch
 from toy import random_ids
-from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.data.batching import Seq2SeqCollator
 from admin_nmt.trainer.admin_trainer import AdminTrainer
-from admin_nmt.trainer.losses import LabelSmoothedLoss, project
+from admin_nmt.trainer.losses import project
 from admin_nmt.trainer.sharding import NoSharding
 from admin_nmt.weights.exporting import standard_model
 from admin_nmt.weights.folding import fold_omega
@@ -156,22 +155,3 @@ def test_the_penalty_weighs_the_same_on_several_processes(new_trainer, monkeypat
             losses.append(trainer.compute_loss(trainer.model.train(), batch(), num_items_in_batch=50).item())
     assert losses[1] > 1.2 * losses[0]
     assert losses[2:] == pytest.approx([2 * loss for loss in losses[:2]], rel=1e-4)
-
-
-LAST = 19  # of a stock model's vocabulary, its padding
-
-
-@pytest.mark.parametrize("num_items", [None, 20])
-def test_a_stock_models_loss_takes_padding_for_no_target(num_items):
-    targets = torch.randint(0, LAST, (4, 6)).masked_fill(torch.rand(4, 6) < 0.3, -100)
-    logits = torch.randn(4, 6, LAST + 1, requires_grad=True)
-    compute, outputs = LabelSmoothedLoss(0.1, excluded=LAST), Seq2SeqLMOutput(logits=logits)
-    expected = compute(outputs, targets, num_items)
-    padded = targets.masked_fill(targets == -100, LAST)
-    if num_items is None:
-        loss = compute(outputs, padded)
-        torch.testing.assert_close(loss, expected, rtol=0, atol=0)
-        assert torch.equal(*(torch.autograd.grad(one, logits)[0] for one in (loss, expected)))
-    else:
-        with pytest.raises(ValueError, match="<pad>"):
-            compute(outputs, padded, num_items)

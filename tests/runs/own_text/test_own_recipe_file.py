@@ -1,7 +1,6 @@
 """`admin-nmt train` on somebody's own files: the recipe it leaves, the same command again, and a whole run."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from toy import ENVIRONMENT
 from typer.testing import CliRunner, Result
 
 from admin_nmt.cli.app import app
@@ -133,9 +133,6 @@ def test_wrong_fields_are_refused_before_anything_is_read(working_folder, monkey
     monkeypatch.setattr("admin_nmt.runs.own_text.recipe_file.summarize", lambda *_, **__: pytest.fail("read"))
     assert train(*FILES, *options, code=1).stderr.startswith(f"error: {named}")
     assert not Path("runs").exists()
-
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
 @pytest.mark.slow
