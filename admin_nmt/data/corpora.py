@@ -5,7 +5,7 @@ No step holds a corpus in memory, and each is cached under a key of its inputs.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from .cleaning import CleaningOptions, clean, format_counts
 from .parallel_text import is_pipe, load_parallel, local_files
-from .rewriting import looks_segmented, rewrite
-from .tokenization.bpe_codes import BpeCodes
+from .rewriting import rewrite
+from .tokenization.bpe_codes import CONTINUED, BpeCodes
 from .tokenization.byte_bpe import PAD, UNK
 
 SPLITS = ("train", "valid", "test")
@@ -30,31 +30,32 @@ class Treatment:
     original text `upsample` times.
 
     Attributes:
-        where: what errors call the corpus.
         upsample: how many times an epoch takes each pair; 3 here and 2 there make weights of 1.5 to 1.
         tag: a token in front of every source, such as `<bt>`.
         detokenize: its files went through Moses' tokenizer or BPE, and their plain text is wanted.
     """
 
-    where: str
-    upsample: int = 1
+    upsample: int = field(default=1, metadata={"ge": 1})
     tag: str | None = None
     detokenize: bool = False
 
     def __post_init__(self) -> None:
         if self.tag is not None and (not TAG.fullmatch(self.tag) or self.tag in (UNK, PAD)):
-            raise ValueError(
-                f"{self.where}.tag is {self.tag!r}; give letters or digits in angle brackets, such as <bt>, not {UNK}"
-            )
+            raise ValueError(f"tag is {self.tag!r}; give letters or digits in angle brackets, such as <bt>, not {UNK}")
 
 
-TREATMENT = tuple(field.name for field in fields(Treatment))[1:]  # those that a recipe sets
+TREATMENT = tuple(one.name for one in fields(Treatment))
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Training pairs, columns `source` and `target`, and how they are treated."""
+    """Training pairs, columns `source` and `target`, and how they are treated.
 
+    Attributes:
+        name: of its field, such as `data.train[1]`, by which errors call it.
+    """
+
+    name: str
     treatment: Treatment
     pairs: Dataset
 
@@ -84,10 +85,7 @@ def read_corpora(
     options: dict[str, Any] = {"cache_dir": cache_dir, "num_proc": num_proc}
     # A faulty field is refused before hours of reading.
     given = {split: _corpora(spec, split) for split in SPLITS}
-    treatments = [
-        Treatment(where, **{name: corpus[name] for name in TREATMENT if name in corpus})
-        for where, corpus in given["train"]
-    ]
+    treatments = [(name, _treatment(name, corpus)) for name, corpus in given["train"]]
     others = {*TREATMENT, "more_references"}
     pairs = {
         split: [
@@ -98,17 +96,24 @@ def read_corpora(
     }
     if valid_every is not None:
         pairs["train"], taken = _every(pairs["train"], valid_every)
-        for treatment, part in zip(treatments, pairs["train"], strict=True):
+        for (name, _), part in zip(treatments, pairs["train"], strict=True):
             if not len(part):
-                where = f"the only pair of {treatment.where}; put it into another file of data.train"
+                where = f"the only pair of {name}; put it into another file of data.train"
                 raise ValueError(f"data.valid_every {valid_every} takes {where}")
         pairs["valid"] = [
-            rewrite(part, ["detokenize"] * (treatment.detokenize and len(part) > 0), languages, **options)
-            for part, treatment in zip(taken, treatments, strict=True)
+            rewrite(part, ["detokenize"] if treatment.detokenize and len(part) else [], languages, **options)
+            for part, (_, treatment) in zip(taken, treatments, strict=True)
         ]
     evaluation = {split: concatenate_datasets(pairs[split]) for split in SPLITS[1:] if pairs[split]}
-    training = [Corpus(*corpus) for corpus in zip(treatments, pairs["train"], strict=True)]
+    training = [Corpus(*named, part) for named, part in zip(treatments, pairs["train"], strict=True)]
     return training, DatasetDict(evaluation)
+
+
+def _treatment(name: str, corpus: Mapping[str, Any]) -> Treatment:
+    try:
+        return Treatment(**{one: corpus[one] for one in TREATMENT if one in corpus})
+    except ValueError as error:
+        raise ValueError(f"{name}.{error}") from error
 
 
 def _every(corpora: Sequence[Dataset], n: int) -> tuple[list[Dataset], list[Dataset]]:
@@ -178,7 +183,8 @@ def clean_corpora(
     """
     options: dict[str, Any] = {"cache_dir": cache_dir, "num_proc": num_proc}
     held_out = concatenate_datasets(list(evaluation.values())) if evaluation else None
-    normalize = ["normalize"] * (cleaning.normalize and moses is None)  # Moses' tokens are of normalised text
+    # Moses' tokens are of normalised text.
+    normalize = ["normalize"] if cleaning.normalize and moses is None else []
     if held_out is not None and normalize:  # to find its sentences in text that was rewritten, and as they are
         held_out = concatenate_datasets([held_out, rewrite(held_out, normalize, languages, **options)])
     if held_out is not None and moses is not None and cleaning.drop_held_out is not None:
@@ -187,9 +193,9 @@ def clean_corpora(
     for corpus in training:
         if looks_segmented(corpus.pairs) and not corpus.treatment.detokenize:
             raise ValueError(
-                f"{corpus.treatment.where}: its text went through BPE ('@@ '); give raw text, or set detokenize: true"
+                f"{corpus.name}: its text went through BPE ('@@ '); give raw text, or set detokenize: true"
             )
-        rules = ["detokenize"] * corpus.treatment.detokenize + normalize
+        rules = ["detokenize", *normalize] if corpus.treatment.detokenize else normalize
         rewritten.append(replace(corpus, pairs=rewrite(corpus.pairs, rules, languages, moses=moses, **options)))
     codes = None if learn is None else learn(rewritten)
     cleaned, total = [], dict[str, int]()
@@ -197,11 +203,17 @@ def clean_corpora(
         pairs, counts = clean(corpus.pairs, cleaning, held_out, codes=codes, **options)
         if not counts["kept"]:
             raise ValueError(
-                f"cleaning dropped every pair of {corpus.treatment.where}: relax data.cleaning\n{format_counts(counts)}"
+                f"cleaning dropped every pair of {corpus.name}: relax data.cleaning\n{format_counts(counts)}"
             )
         cleaned.append(replace(corpus, pairs=pairs))
         total = {name: total.get(name, 0) + count for name, count in counts.items()}
     return cleaned, total
+
+
+def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:
+    """Tell whether text went through BPE already: one in ten of the first source lines has a mark of subword-nmt."""
+    head = dataset[:lines]["source"]
+    return sum(f"{CONTINUED} " in line for line in head) * 10 >= max(len(head), 1)
 
 
 def mix(parts: Sequence[Dataset], upsample: Sequence[int]) -> Dataset:

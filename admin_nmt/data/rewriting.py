@@ -1,14 +1,12 @@
 """Rewriting of training text with Moses' rules: normalised punctuation, plain text of tokenised files, tokens."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset, Features, Value
+from datasets import Dataset
 from datasets.fingerprint import Hasher
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer
 
@@ -16,8 +14,6 @@ from .arrow_cache import map_shards
 from .parallel_text import PAIR
 from .tokenization.bpe_codes import CONTINUED
 from .tokenization.moses import Moses, without_region
-
-COUNTED = Features({"word": Value("string"), "count": Value("int64")})
 
 Rule = Callable[[str], str]
 
@@ -72,7 +68,7 @@ def rewrite(
     key = Hasher.hash([dataset._fingerprint, list(rules), list(languages), *settings])
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"rewritten-{key}"
     function = partial(_rewrite, rules=tuple(rules), languages=tuple(languages), moses=moses)
-    desc = " and ".join([*rules, *["tokenize"] * len(settings)])
+    desc = " and ".join(rules if moses is None else [*rules, "tokenize"])
     return map_shards(dataset, function, PAIR, folder, fingerprint=key, num_proc=num_proc, desc=desc)
 
 
@@ -89,35 +85,3 @@ def _rewrite(
             lines = [act(line) for line in lines]
         sides[side] = lines
     return sides
-
-
-def count_words(
-    dataset: Dataset, sides: Sequence[str], *, cache_dir: str | Path | None = None, num_proc: int | None = None
-) -> Counter[str]:
-    """Count each word in columns of a dataset; words are what stands between spaces.
-
-    Counted a shard at a time and cached; only the counts are held in memory.
-    """
-    key = Hasher.hash(["words", dataset._fingerprint, list(sides)])
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"counted-{key}"
-    function = partial(count_in, sides=tuple(sides))
-    step: dict[str, Any] = {"fingerprint": key, "num_proc": num_proc, "desc": "counting words"}
-    counted = map_shards(dataset, function, COUNTED, folder, **step)
-    total: Counter[str] = Counter()
-    for batch in counted.data.to_batches():
-        for word, times in zip(*(batch.column(column).to_pylist() for column in COUNTED), strict=True):
-            total[word] += times
-    return total
-
-
-def count_in(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
-    """Count each word in these columns of a batch: columns of `COUNTED`."""
-    lines = (line for side in sides for line in batch.column(side).to_pylist())
-    counts = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
-    return {"word": list(counts), "count": list(counts.values())}
-
-
-def looks_segmented(dataset: Dataset, lines: int = 1000) -> bool:
-    """Tell whether text went through BPE already: one in ten of the first source lines has a mark of subword-nmt."""
-    head = dataset[:lines]["source"]
-    return sum(f"{CONTINUED} " in line for line in head) * 10 >= max(len(head), 1)

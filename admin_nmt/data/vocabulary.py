@@ -8,25 +8,30 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import datasets
+import pyarrow as pa
+from datasets import Dataset, Features, Value
+from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
 from ..system.files import new_folder
-from .arrow_cache import BATCH
+from .arrow_cache import BATCH, map_shards
 from .checksums import discard, folder_is_whole, write_checksums
 from .corpora import Corpus
-from .rewriting import count_words
 from .tokenization.bpe_codes import BpeCodes
 from .tokenization.byte_bpe import train_tokenizer, with_pad_at, with_tags
 from .tokenization.fairseq_tokenizer import FairseqTokenizer
 from .tokenization.subword_training import count_pieces, dictionary, filled, learn_codes, write_dictionary
 from .tokenization.tokenizer_folder import load_tokenizers, save_tokenizers
 
+COUNTED = Features({"word": Value("string"), "count": Value("int64")})
 Pair = tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase]
 
 
@@ -218,3 +223,29 @@ def _made_once(cache: Path, kind: str, inputs: Any) -> Iterator[tuple[Path, bool
         if not whole:
             discard(folder)
         yield folder, whole
+
+
+def count_words(
+    dataset: Dataset, sides: Sequence[str], *, cache_dir: str | Path | None = None, num_proc: int | None = None
+) -> Counter[str]:
+    """Count each word in columns of a dataset; words are what stands between spaces.
+
+    Counted a shard at a time and cached; only the counts are held in memory.
+    """
+    key = Hasher.hash(["words", dataset._fingerprint, list(sides)])
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / f"counted-{key}"
+    function = partial(count_in, sides=tuple(sides))
+    step: dict[str, Any] = {"fingerprint": key, "num_proc": num_proc, "desc": "counting words"}
+    counted = map_shards(dataset, function, COUNTED, folder, **step)
+    total: Counter[str] = Counter()
+    for batch in counted.data.to_batches():
+        for word, times in zip(*(batch.column(column).to_pylist() for column in COUNTED), strict=True):
+            total[word] += times
+    return total
+
+
+def count_in(batch: pa.RecordBatch, sides: Sequence[str]) -> dict[str, list[Any]]:
+    """Count each word in these columns of a batch: columns of `COUNTED`."""
+    lines = (line for side in sides for line in batch.column(side).to_pylist())
+    counts = Counter(word for line in lines for word in line.strip("\r\n ").split(" ") if word)
+    return {"word": list(counts), "count": list(counts.values())}

@@ -1,7 +1,8 @@
 """A recipe: one YAML file that says what is trained on which data.
 
 The fields of `data.cleaning`, `model` and `training` are those of `CleaningOptions`, `AdminConfig` and
-`AdminTrainingArguments`: names, types, limits and defaults are read from there. The other sections are written out.
+`AdminTrainingArguments`, a training corpus also has those of `Treatment`: names, types, limits and defaults are read
+from there. The other sections are written out.
 """
 
 from os.path import expanduser
@@ -12,6 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from pydantic import Field, field_validator, model_validator
 
 from ..data.cleaning import CleaningOptions
+from ..data.corpora import Treatment
 from ..data.phrasebook import BUILTIN_CORPORA
 from ..data.tokenization.byte_bpe import SMALLEST_VOCABULARY
 from ..hub.repositories import check_repository
@@ -27,12 +29,15 @@ from .yaml_files import load_yaml, parse_overrides, set_field
 SMOOTHING, HUB_TOKEN = "label_smoothing_factor", "hub_token"
 if TYPE_CHECKING:  # mypy knows the sections by the classes whose fields they have
 
+    class _Treatment(Treatment, Section): ...  # type: ignore[misc]  # as the next
+
     class _Cleaning(CleaningOptions, Section): ...  # type: ignore[misc]  # one says that it is frozen
 
     class _Model(AdminConfig, Section): ...
 
     class _Training(AdminTrainingArguments, Section): ...
 else:
+    _Treatment = section_of(Treatment)
     _Cleaning = section_of(CleaningOptions)
     # Of what every configuration of transformers has, dtype alone makes sense here; the run itself measures ω.
     _Model = section_of(AdminConfig, only=(*AdminConfig.__annotations__, "dtype"), without=["omega_profiled"])
@@ -63,12 +68,8 @@ class CorpusSection(Section):
     split: str = "train"
 
 
-class TrainingCorpusSection(CorpusSection):
+class TrainingCorpusSection(_Treatment, CorpusSection):  # type: ignore[misc]
     """A corpus of training pairs, with the fields of `Treatment`."""
-
-    upsample: int = Field(default=1, ge=1)
-    tag: str | None = None
-    detokenize: bool = False
 
 
 class TestSection(CorpusSection):

@@ -51,9 +51,9 @@ def machine(args: AdminTrainingArguments) -> str:
     processes = f"{count} processes" if several else "1 process"
     if args.device.type == "cpu":
         threads = torch.get_num_threads()
-        return f"{processes} of {threads} thread{'s' * (threads > 1)}{' each' * several}"
+        return f"{processes} of {threads} {'thread' if threads == 1 else 'threads'}{' each' if several else ''}"
     device = device_name(args.device) if args.device.type == "cuda" else str(args.device)
-    return f"{processes}{', each' * several} on {device}"
+    return f"{processes}{', each' if several else ''} on {device}"
 
 
 def length_of_an_epoch(args: AdminTrainingArguments, epoch: Survey) -> str:
@@ -79,8 +79,12 @@ def predicted_memory(trainer: AdminTrainer, epoch: Survey) -> str:
     peak = predicted_peak(config, args, epoch.shapes, config._attn_implementation)
     free = free_memory(args.device)
     text = f"predicted memory of the tensors: {peak / 1e9:.2f} GB"
-    text += " a process" * (args.world_size > 1) + " without activation checkpointing" * automatic
-    text += " and before sharding" * trainer.sharding.is_sharded
+    if args.world_size > 1:
+        text += " a process"
+    if automatic:
+        text += " without activation checkpointing"
+    if trainer.sharding.is_sharded:
+        text += " and before sharding"
     text += f"; {free / 1e9:.1f} GB are free"
     return text if automatic or fits(peak, free / 1e9) else f"warning: {text}: lower training.max_tokens"
 
@@ -107,8 +111,9 @@ class ReportSettings(TrainerCallback):
     ) -> None:
         checkpointing = "on" if args.activation_checkpointing else "off"
         attention = f"attention: {model.config._attn_implementation}; " if args.device.type == "cpu" else ""
-        batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
-        batches *= args.auto_micro_batch and args.device.type == "cuda"
+        batches = ""
+        if args.auto_micro_batch and args.device.type == "cuda":
+            batches = f"; batches of {args.max_tokens:,} tokens, {args.gradient_accumulation_steps} an update"
         chosen = precision(args, model.config)
         print_once(f"      precision: {chosen}; {attention}activation checkpointing: {checkpointing}{batches}")
 

@@ -27,18 +27,6 @@ from .divergence import DivergenceGuard, gradient_norm
 from .optimizers.master_weights import NoMasterWeights
 from .sharding import NoSharding, load_weights, read_weights
 
-# As in transformers 5.23, without annotations.
-SIGNATURES = {
-    "_run_epoch": "(self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, "
-    "ignore_keys_for_eval, start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch)",
-    "_get_grad_norm": "(self, model, grad_norm=None)",
-    "_save_checkpoint": "(self, model, trial)",
-    "_save_rng_state": "(self, output_dir)",
-    "_save_optimizer_and_scheduler": "(self, output_dir)",
-    "_issue_warnings_after_load": "(self, load_result)",
-    "_load_best_model": "(self)",
-}
-
 
 class TrainerHooks(Seq2SeqTrainer):
     """A `Seq2SeqTrainer` that asks the objects of [`AdminTrainer`] at places that have no public method."""

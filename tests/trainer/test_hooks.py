@@ -12,9 +12,20 @@ from transformers import Seq2SeqTrainer, Trainer
 from admin_nmt.trainer import hooks
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
-from admin_nmt.trainer.hooks import SIGNATURES, TrainerHooks
+from admin_nmt.trainer.hooks import TrainerHooks
 
 ROOM = Path(hooks.__file__).parent
+# As in transformers 5.23, without annotations.
+SIGNATURES = {
+    "_run_epoch": "(self, model, epoch, train_dataloader, steps_in_epoch, num_update_steps_per_epoch, trial, "
+    "ignore_keys_for_eval, start_time, resume_from_checkpoint, epochs_trained, steps_trained_in_current_epoch)",
+    "_get_grad_norm": "(self, model, grad_norm=None)",
+    "_save_checkpoint": "(self, model, trial)",
+    "_save_rng_state": "(self, output_dir)",
+    "_save_optimizer_and_scheduler": "(self, output_dir)",
+    "_issue_warnings_after_load": "(self, load_result)",
+    "_load_best_model": "(self)",
+}
 
 
 def signature(owner: type, name: str) -> str:

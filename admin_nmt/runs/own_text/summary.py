@@ -222,8 +222,10 @@ def write_pairs(pairs: Dataset, languages: Sequence[str], folder: Path, name: st
     """Write pairs as two text files; gives what a recipe says of them."""
     folder.mkdir(parents=True, exist_ok=True)
     sides = dict(zip(SIDES, languages, strict=True))
-    same = len(set(languages)) == 1  # as in paraphrasing
-    files = {side: folder / f"{name}{f'.{side}' * same}.{language}" for side, language in sides.items()}
+    names = {side: f"{name}.{language}" for side, language in sides.items()}
+    if len(set(languages)) == 1:  # as in paraphrasing
+        names = {side: f"{name}.{side}.{language}" for side, language in sides.items()}
+    files = {side: folder / file for side, file in names.items()}
     for side, path in files.items():
         write_text_whole(path, "".join(f"{text}\n" for text in pairs[side]))
     return {side: str(path) for side, path in files.items()}
