@@ -205,7 +205,9 @@ def _reasons(
         f"beam{'' if beams == 1 else 's'}",
         "training.save_total_limit": f"{averaged} to average, and the best" if averaged > 1 else "last and best",
         "training.early_stopping_patience": f"evaluations without a better {score}",
-        "evaluation.average_last": "taken where it is better than the best checkpoint",
+        "evaluation.average_last": "taken whatever it scores"
+        if recipe.evaluation.always_average
+        else f"taken where it is better than the {'best' if training.load_best_model_at_end else 'last'} checkpoint",
         "card.example": "for the model card, which also takes license, dataset_name, note",
     }
     if cleaning is not None and cleaning.drop_held_out == "either":
@@ -277,7 +279,7 @@ def _batch(recipe: Recipe, shape: Shape, machine: Machine) -> Batch:
 def _peak(recipe: Recipe, tokens: int, machine: Machine) -> int:
     """Predicted bytes of a process; a GPU may recompute activations, as the recipe lets it."""
     config = AdminConfig(vocab_size=recipe.tokenizer.expected, **recipe.model.configuration())
-    longest = recipe.data.max_length or config.max_position_embeddings
+    longest = min(recipe.data.max_length or config.max_position_embeddings, config.max_position_embeddings)
     settings: dict[str, Any] = {"use_cpu": machine.gpu is None, "report_to": "none", "max_tokens": tokens}
     settings |= {} if machine.gpu is None else {"bf16": machine.bf16, "activation_checkpointing": True}
     args = AdminTrainingArguments("unused", **settings)

@@ -139,6 +139,7 @@ def test_fields_of_the_command_line_are_kept():
             "or the average of the last 3",
         ),
         ({"evaluation.average_last": 0}, "save_total_limit: 2  # last", "then the best weights by BLEU"),
+        ({"evaluation.always_average": True}, "5  # taken whatever", "then the average of the last 5"),
         ({"evaluation.num_beams": 8}, "scored with 8 beams", "by BLEU"),
         ({"training.metric_for_best_model": "eval_loss"}, "without a better validation NLL", "by validation NLL"),
         ({"training.gradient_accumulation_steps": 3}, "max_tokens: 1024", "updates of 3,072 tokens"),
