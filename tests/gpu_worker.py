@@ -9,11 +9,10 @@ from distributed_worker import FSDP2
 from toy import budget_for, random_ids, small_config
 
 from admin_nmt import AdminForConditionalGeneration
-from admin_nmt.system.processes import rank_and_size
+from admin_nmt.system.processes import gather_shards, rank_and_size
 from admin_nmt.trainer.admin_trainer import AdminTrainer
 from admin_nmt.trainer.arguments import AdminTrainingArguments
 from admin_nmt.trainer.evaluation import mean_nll
-from admin_nmt.trainer.sharding import gather_shards
 from admin_nmt.weights.omega import omega_by_sublayer
 
 

@@ -14,7 +14,8 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 from ..metrics.languages import language_code
 from ..model.configuration_admin import AdminConfig
 from ..system.errors import refusing_code
-from ..weights.exporting import ExportError, FoldingError, stock_class
+from ..weights.exporting import ExportError, stock_class
+from ..weights.folding import FoldingError
 from ..weights.omega import stored_omega
 from .cards import read_card
 from .model_folder import check_folder

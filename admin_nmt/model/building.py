@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from .configuration_admin import RIVALS, TRANSPARENT, AdminConfig
-from .dlcl import History, layer_history
+from .dlcl import History, NoHistory, PostNormHistory, PreNormHistory
 from .layers import AdminDecoderLayer, AdminEncoderLayer, AdminLayer
 from .rivals import (
     PartialPostNormHistory,
@@ -31,9 +31,11 @@ def new_history(config: AdminConfig, stack: Stack) -> History:
     layers, in_part = count_layers(config, stack), config.dlcl_dilation > 1 or config.dlcl_period > 1
     if config.variant in TRANSPARENT and stack == "encoder":
         return TransparentAttention(config)
-    if config.has_history and (in_part or config.dlcl_weights == "identity"):
+    if not config.has_history:
+        return NoHistory()
+    if in_part or config.dlcl_weights == "identity":
         return (PartialPreNormHistory if config.normalizes_before else PartialPostNormHistory)(config, layers)
-    return layer_history(config, layers)
+    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)
 
 
 def new_embedding(config: AdminConfig, rows: int, layers: int) -> nn.Embedding:

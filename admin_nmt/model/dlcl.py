@@ -93,13 +93,6 @@ class PostNormHistory(LayerHistory):
 History = NoHistory | LayerHistory
 
 
-def layer_history(config: AdminConfig, layers: int) -> History:
-    """The history that `config.variant` names, for a stack of `layers` layers."""
-    if not config.has_history:
-        return NoHistory()
-    return (PreNormHistory if config.normalizes_before else PostNormHistory)(config, layers)
-
-
 def _plain_sum(weight: Tensor) -> WeightedSum:
     """The sum as the equation has it: plain, for tracing, and what the one in a buffer is tested against."""
     rows: list[Tensor] = []

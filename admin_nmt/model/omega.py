@@ -1,6 +1,7 @@
 """ω of ADMIN in a new model: closed forms of Liu et al. 2020 and microsoft/admin-torch (`log_n`, `n`)."""
 
 import math
+from collections.abc import Callable
 
 from .configuration_admin import AdminConfig
 from .sublayers import Stack, count_sublayers
@@ -11,7 +12,10 @@ def log_n(sublayers: int) -> float:
     return math.sqrt((sublayers + 1) / math.log(sublayers + 1) - 1)
 
 
+CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
+"""ω for a stack of n sublayers, by `omega_rule`."""
+
+
 def initial_omega(config: AdminConfig, stack: Stack) -> float:
     """ω of every sublayer of a new model; with a `profile` rule the value that holds until profiling."""
-    sublayers = count_sublayers(config, stack)
-    return math.sqrt(sublayers) if config.omega_rule == "n" else log_n(sublayers)
+    return CLOSED_FORMS.get(str(config.omega_rule), log_n)(count_sublayers(config, stack))

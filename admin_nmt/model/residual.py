@@ -83,7 +83,7 @@ class AdminPostNorm(PostNorm):
 def residual_block(config: AdminConfig, stack: Stack, layer_idx: int, sublayer: str) -> Residual:
     """The block of the papers' variant that `config.variant` names, for a sublayer of layer `layer_idx` from 0."""
     if config.variant == "admin":
-        # ω of a stack's first sublayer is never trained: no LayerNorm stands before it into which it could be folded.
+        # Without a LayerNorm before it, ω of a stack's first sublayer can be folded only while it is one number.
         is_first = layer_idx == 0 and sublayer == SUBLAYERS[stack][0]
         return AdminPostNorm(config, initial_omega(config, stack), config.train_omega and not is_first)
     return PreNorm(config) if config.normalizes_before else PostNorm(config)

@@ -122,7 +122,7 @@ def rival_block(config: AdminConfig, stack: Stack, layer_idx: int, sublayer: str
     return residual_block(config, stack, layer_idx, sublayer)
 
 
-LAYERS: dict[Stack, dict[str, Callable[..., AdminLayer]]] = {
+RIVAL_LAYERS: dict[Stack, dict[str, Callable[..., AdminLayer]]] = {
     "encoder": {"b2t": BottomToTopEncoderLayer, "rezero": ReZeroEncoderLayer},
     "decoder": {"b2t": BottomToTopDecoderLayer, "rezero": ReZeroDecoderLayer}
     | dict.fromkeys(TRANSPARENT, TransparentDecoderLayer),
@@ -137,7 +137,7 @@ def rival_layer(
     Args:
         papers_layer: the class that a rival has which changes nothing but residual blocks or first weights.
     """
-    layer = LAYERS[stack].get(config.variant, papers_layer)(config, layer_idx, rival_block)
+    layer = RIVAL_LAYERS[stack].get(config.variant, papers_layer)(config, layer_idx, rival_block)
     gains = xavier_gains(config, stack, layer_idx)
     by_name = {"q_proj": gains.qk, "k_proj": gains.qk, "v_proj": gains.v}
     for name, module in layer.named_modules():

@@ -1,4 +1,4 @@
-"""The end of a run, after training: averaging checkpoints, folding, scoring the test set; and its rehearsal."""
+"""The end of a run, after training: averaging checkpoints, exporting, scoring the test set; and its rehearsal."""
 
 import copy
 import json
@@ -47,7 +47,8 @@ from ..trainer.admin_trainer import AdminTrainer
 from ..trainer.checkpoints import last_whole_weights
 from ..trainer.sharding import load_weights
 from ..weights.averaging import average_checkpoints
-from ..weights.exporting import ExportError, FoldingError
+from ..weights.exporting import ExportError
+from ..weights.folding import FoldingError
 from .cards import write_card
 from .model_folders import export_folder
 from .pictures.curves import plot_curve
@@ -74,7 +75,7 @@ def finish(trainer: AdminTrainer, recipe: Recipe, prepared: Prepared) -> None:
     chosen = average_or_best(
         trainer, recipe.evaluation.average_last, folder / FINAL, always_average=recipe.evaluation.always_average
     )
-    # ω may be trained: that of the weights which were chosen counts. Saving them completed the configuration.
+    # ω may be trained: that of the weights which were chosen counts.
     results = run_facts(recipe, prepared, trainer, training, history)
     results.search, results.chosen = search, chosen
     print_once(f"      saved: {folder / FINAL}")

@@ -12,8 +12,8 @@ from ..hub.run_folder import DataFacts, Divergence, ModelFacts, OmegaFacts, Reci
 from ..model.modeling_admin import AdminForConditionalGeneration
 from ..system.cpu_features import cpu_name
 from ..trainer.admin_trainer import AdminTrainer
-from ..trainer.callbacks import mean_omega
 from ..trainer.divergence import DivergedError
+from ..weights.omega import mean_omega
 from ..weights.profiling import omega_origin
 from .preparation import Prepared
 from .recipe import Recipe

@@ -8,7 +8,9 @@ import psutil
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
+from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -28,6 +30,11 @@ def gather_objects(value: T) -> list[T]:
     gathered: list[T] = [value] * size
     dist.all_gather_object(gathered, value)
     return gathered
+
+
+def gather_shards(tensor: Tensor) -> Tensor:
+    """A tensor with the parts of all processes; collective where it is sharded."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def start_processes() -> None:

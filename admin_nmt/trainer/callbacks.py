@@ -22,12 +22,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 from transformers.utils import logging
 
 from ..data.tokenization.tokenizer_folder import save_tokenizers
-from ..weights.omega import omega_by_sublayer
+from ..weights.omega import mean_omega
 from .arguments import AdminTrainingArguments
 from .checkpoints import set_aside_later, write_manifest
 from .precision_and_attention import precision
 from .process_memory import peak_memory
-from .sharding import gather_shards
 
 logger = logging.get_logger(__name__)
 
@@ -77,19 +76,6 @@ class LogsForTrackers(TrainerCallback):
             if self.omega is None or getattr(model.config, "train_omega", False):
                 self.omega = {f"omega_{stack}": fmean(means) for stack, means in mean_omega(model).items()}
             logs.update(self.omega)
-
-
-def mean_omega(model: Any) -> dict[str, list[float]]:
-    """Mean ω of each sublayer of `encoder` and `decoder` in the order in which they run; empty for a model without ω.
-
-    Every process of a sharded model calls it.
-    """
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of one with adapters
-    means: dict[str, list[float]] = {}
-    if getattr(model.config, "has_omega", False):
-        for sublayer, omega in omega_by_sublayer(model).items():
-            means.setdefault(sublayer.split()[0], []).append(float(gather_shards(omega).mean()))
-    return means
 
 
 class StopRequestedError(RuntimeError):

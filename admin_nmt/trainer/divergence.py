@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, TrainerState, TrainingArguments
 
 from ..model.loss import IGNORED
-from ..system.processes import gather_objects
+from ..system.processes import gather_objects, gather_shards
 from .checkpoints import complete_checkpoints
 from .optimizers.master_weights import norm_in_float32
-from .sharding import gather_shards
 
 # A gradient scaler that starts at 2^16 needs 16 overflows in a row to reach 1.
 MAX_OVERFLOWS = 20

@@ -17,7 +17,7 @@ from ..decoding.search.generation import generate_ids
 from ..decoding.translator import Translator
 from ..metrics.scores import bleu_of, corpus_scores, reference_rows, reported_scores
 from ..model.loss import IGNORED
-from ..weights.modes import evaluation_mode
+from ..weights.evaluation_mode import evaluation_mode
 
 if TYPE_CHECKING:
     from .arguments import AdminTrainingArguments

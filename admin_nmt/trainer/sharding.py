@@ -17,6 +17,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.torch_version import TorchVersion
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ..system.processes import gather_shards
+
 OLDEST_TORCH = "2.10"  # whose FSDP2 trains the same weights as one process, by tests/trainer/test_distributed.py
 
 
@@ -167,11 +169,6 @@ def unsharded(model: FSDPModule, reshard_after_forward: bool) -> Iterator[None]:
         # Else the next backward pass fetches weights in the order of this block's passes, another on each process.
         if hasattr(root, "reset_iter_state"):  # not in every release that shards
             root.reset_iter_state()
-
-
-def gather_shards(tensor: Tensor) -> Tensor:
-    """A tensor with the parts of all processes; collective where it is sharded."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def whole_weights(model: nn.Module, keep: bool) -> dict[str, Tensor]:

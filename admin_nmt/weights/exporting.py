@@ -26,8 +26,8 @@ from ..model.loss import shift_right
 from ..model.modeling_admin import NEVER, AdminForConditionalGeneration
 from ..model.sublayers import NORM_NAMES
 from ..system.files import new_folder
-from .folding import AS_IT_IS, FoldingError, check_foldable, folded, refuse_adapters
-from .modes import evaluation_mode
+from .evaluation_mode import evaluation_mode
+from .folding import AS_IT_IS, check_foldable, fold_checked, refuse_adapters
 from .omega import omega_by_sublayer
 
 SHARED_FIELDS = (
@@ -86,12 +86,8 @@ def standard_model(model: AdminForConditionalGeneration) -> PreTrainedModel:
         FoldingError, ExportError: as there, for adapters, and for half precision where ω or 1/√l is to be folded.
     """
     refuse_adapters(model)
-    return _standard(model)
-
-
-def _standard(model: AdminForConditionalGeneration) -> PreTrainedModel:
     stock = _empty(stock_class(model.config, omega_by_sublayer(model)), model)
-    stock.load_state_dict(_renamed(folded(model), stock), strict=False, assign=True)
+    stock.load_state_dict(_renamed(fold_checked(model), stock), strict=False, assign=True)
     stock.tie_weights()
     stock.generation_config = _generation_config(model)
     return stock.eval()
@@ -172,7 +168,7 @@ def export_standard(
     refuse_adapters(model)
     with new_folder(folder) as temporary:
         alone = _alone(model)
-        stock = _standard(alone)
+        stock = standard_model(alone)
         stock.save_pretrained(temporary)
         save_tokenizers(temporary, tokenizer, target_tokenizer, positions=model.config.max_position_embeddings)
         reloaded = type(stock).from_pretrained(temporary, dtype=alone.dtype)
@@ -228,4 +224,4 @@ def check_same_outputs(
     return error
 
 
-__all__ = ["ExportError", "FoldingError", "check_same_outputs", "export_standard", "standard_model"]
+__all__ = ["ExportError", "check_same_outputs", "export_standard", "standard_model"]

@@ -102,11 +102,10 @@ def fairseq_config(state: Mapping[str, Tensor], args: Mapping[str, Any]) -> Admi
         raise ConversionError("decoder_embed_dim: differs from encoder_embed_dim, which is not supported")
     _check_sizes(state, args)
     variant = _variant(state, args)
+    omega = {"omega_rule": "profile_reference", "omega_profiled": True, "train_omega": True}
     return AdminConfig(
         variant=variant,
-        omega_rule="profile_reference",
-        omega_profiled=variant == "admin",
-        train_omega=variant == "admin",
+        **(omega if variant == "admin" else {}),
         vocab_size=len(state["encoder.embed_tokens.weight"]),
         decoder_vocab_size=len(state["decoder.embed_tokens.weight"]),
         d_model=args["encoder_embed_dim"],

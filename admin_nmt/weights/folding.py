@@ -78,12 +78,14 @@ def fold_omega(model: AdminForConditionalGeneration) -> AdminForConditionalGener
     """
     refuse_adapters(model)
     check_foldable(model.config, omega_by_sublayer(model))
-    return folded(model)
+    return fold_checked(model)
 
 
 @torch.no_grad()
-def folded(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
-    """Return a copy of a model that was checked with variant `post_ln`, or `pre_ln` of one that normalises before.
+def fold_checked(model: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
+    """Return a copy of variant `post_ln`, or `pre_ln` of a model that normalises before.
+
+    The caller has checked, by [`check_foldable`] or [`stock_class`], that the model has such an equivalent.
 
     Of `ln_scaling` 1/√l is folded: LN(x)/√l has the weight γ/√l and the bias β/√l.
 
@@ -105,19 +107,19 @@ def folded(model: AdminForConditionalGeneration) -> AdminForConditionalGeneratio
 
 def _as_variant(variant: str, scaled: AdminForConditionalGeneration) -> AdminForConditionalGeneration:
     """The weights of `scaled`, but for ω, in a model of another variant."""
-    folded_config = copy.deepcopy(scaled.config)
-    folded_config.variant, folded_config.train_omega = variant, False
-    folded_config.omega_profiled = folded_config.released_init = False
+    config = copy.deepcopy(scaled.config)
+    config.variant, config.omega_rule = variant, AdminConfig.omega_rule
+    config.omega_profiled = config.train_omega = config.released_init = False
     with torch.device("meta"):
-        folded = AdminForConditionalGeneration(folded_config)
+        model = AdminForConditionalGeneration(config)
     state = {name: tensor for name, tensor in scaled.state_dict().items() if not name.endswith(".omega")}
-    folded.load_state_dict(state, assign=True)
+    model.load_state_dict(state, assign=True)
     for stack in ("encoder", "decoder"):
         # The sinusoids are not in the state dict and would stay on the meta device.
-        folded.get_submodule(f"model.{stack}").embed_positions = scaled.get_submodule(f"model.{stack}").embed_positions
-    folded.tie_weights()
-    folded.generation_config = scaled.generation_config
-    return folded.train(scaled.training)
+        model.get_submodule(f"model.{stack}").embed_positions = scaled.get_submodule(f"model.{stack}").embed_positions
+    model.tie_weights()
+    model.generation_config = scaled.generation_config
+    return model.train(scaled.training)
 
 
 def _fold_stack(stack: AdminStack) -> None:
@@ -125,7 +127,7 @@ def _fold_stack(stack: AdminStack) -> None:
     for sublayer in stack.sublayers():
         block = cast(AdminPostNorm, sublayer.block)
         omega = block.omega.detach()
-        if previous is None:  # LN(c·x + f) = LN(x + f/c)
+        if previous is None:  # the first sublayer, whose ω is one number
             _scale(sublayer.output, 1 / omega[0])
         else:
             _scale(previous, omega)

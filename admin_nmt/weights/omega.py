@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from safetensors import safe_open
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from ..model.configuration_admin import AdminConfig
 from ..model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ..model.residual import AdminPostNorm
 from ..model.sublayers import SUBLAYERS, count_layers
+from ..system.processes import gather_shards
 
 
 def sublayer_names(config: AdminConfig) -> list[str]:
@@ -32,6 +33,19 @@ def omega_keys(config: AdminConfig) -> dict[str, str]:
 def omega_by_sublayer(model: AdminForConditionalGeneration) -> dict[str, Tensor]:
     """ω [d] of each sublayer of a model in the order in which they run; none without ω."""
     return {name: model.get_parameter_or_buffer(key).detach() for name, key in omega_keys(model.config).items()}
+
+
+def mean_omega(model: Any) -> dict[str, list[float]]:
+    """Mean ω of each sublayer of `encoder` and `decoder` in the order in which they run; empty for a model without ω.
+
+    Every process of a sharded model calls it.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # of one with adapters
+    means: dict[str, list[float]] = {}
+    if getattr(model.config, "has_omega", False):
+        for sublayer, omega in omega_by_sublayer(model).items():
+            means.setdefault(sublayer.split()[0], []).append(float(gather_shards(omega).mean()))
+    return means
 
 
 def stored_omega(folder: Path, config: AdminConfig) -> dict[str, Tensor]:

@@ -31,8 +31,8 @@ from admin_nmt.hub.model_info import export_outlook
 from admin_nmt.metrics.scores import corpus_scores, reference_rows
 from admin_nmt.system.errors import describe
 from admin_nmt.trainer.evaluation import evaluate_translator
-from admin_nmt.weights.exporting import ExportError, FoldingError, standard_model
-from admin_nmt.weights.folding import fold_omega
+from admin_nmt.weights.exporting import ExportError, standard_model
+from admin_nmt.weights.folding import FoldingError, fold_omega
 from admin_nmt.weights.omega import stored_omega
 
 

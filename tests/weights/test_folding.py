@@ -11,7 +11,7 @@ from transformers import MarianMTModel
 from admin_nmt import AdminForConditionalGeneration
 from admin_nmt.model.configuration_admin import VARIANTS
 from admin_nmt.weights.exporting import standard_model
-from admin_nmt.weights.folding import FoldingError, fold_omega, folded
+from admin_nmt.weights.folding import FoldingError, fold_checked, fold_omega
 from admin_nmt.weights.omega import omega_keys, sublayer_names
 
 FOLDED = ("post_ln", "admin", "deepnorm", "ds_init")
@@ -90,7 +90,7 @@ def test_a_uniform_first_omega_folds_up_to_epsilon(tiny_config, inputs, fields, 
 
 def test_layernorm_scaling_becomes_pre_ln(tiny_model, inputs):
     model = tiny_model(variant="ln_scaling").double()
-    plain = folded(model)
+    plain = fold_checked(model)
     assert plain.config.variant == "pre_ln"
     torch.testing.assert_close(logits(plain, inputs), logits(model, inputs), atol=1e-12, rtol=0)
 
@@ -110,7 +110,7 @@ def test_leaves_the_model_alone(tiny_model, fields):
     model = tiny_model(**fields).train()
     model.generation_config.num_beams = 5
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    plain = folded(model)
+    plain = fold_checked(model)
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.zero_()
@@ -146,7 +146,7 @@ def test_other_variants_are_refused_by_name(tiny_model, variant):
 @pytest.mark.parametrize("variant", ["admin", "ln_scaling"])
 def test_half_precision_is_refused(tiny_model, variant):
     with pytest.raises(FoldingError, match="bfloat16"):
-        folded(tiny_model(variant=variant).bfloat16())
+        fold_checked(tiny_model(variant=variant).bfloat16())
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

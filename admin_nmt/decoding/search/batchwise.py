@@ -9,7 +9,7 @@ from ...data.batching import generation_batches
 from ...system.devices import without_cudnn_attention
 from ...system.processes import gather_objects, rank_and_size
 from ...system.terminal import progress_bar
-from ...weights.modes import evaluation_mode
+from ...weights.evaluation_mode import evaluation_mode
 
 T = TypeVar("T")
 

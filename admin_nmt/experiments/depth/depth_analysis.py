@@ -20,7 +20,7 @@ from ...model.loss import IGNORED
 from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
 from ...model.residual import AdminPostNorm, PostNorm, Residual
 from ...model.rivals import BottomToTop
-from ...weights.modes import evaluation_mode
+from ...weights.evaluation_mode import evaluation_mode
 
 Batch = Mapping[str, Tensor]
 ADAM_EPS = 1e-8
@@ -82,9 +82,13 @@ def _stack_dependencies(stack: AdminStack, deviations: list[float]) -> Tensor:
 
 def _skip(block: Residual, x: Tensor, layer_input: Tensor) -> Tensor:
     """The summand of a block beside its sublayer's output."""
-    if isinstance(block, AdminPostNorm):
-        return block.omega.double().square().mean().sqrt() * x
+    x = skip_factor(block) * x
     return layer_input + x if isinstance(block, BottomToTop) else x
+
+
+def skip_factor(block: Residual) -> float:
+    """The number that stands for ω of a block, its root mean square over features; 1 without ω."""
+    return block.omega.double().square().mean().sqrt().item() if isinstance(block, AdminPostNorm) else 1.0
 
 
 def _normalize(layer_norm: nn.Module, x: Tensor) -> Tensor:

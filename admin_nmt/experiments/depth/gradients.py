@@ -21,12 +21,12 @@ from ...data.phrasebook import phrasebook
 from ...data.tokenization.byte_bpe import train_tokenizer
 from ...data.tokenizing import tokenize
 from ...model.modeling_admin import AdminForConditionalGeneration, AdminStack
-from ...model.residual import AdminPostNorm, PostNorm
+from ...model.residual import PostNorm
 from ...trainer.admin_trainer import AdminTrainer
 from ...trainer.arguments import AdminTrainingArguments
 from ...trainer.divergence import DivergedError
-from ...weights.modes import evaluation_mode
-from .depth_analysis import Batch, stacks_of, token_masks
+from ...weights.evaluation_mode import evaluation_mode
+from .depth_analysis import Batch, skip_factor, stacks_of, token_masks
 
 PAIRS = 4000  # of the phrasebook, to train on
 TOKENS, RATE = 1024, 7e-4  # of a batch; peak learning rate, after half of the updates
@@ -92,7 +92,7 @@ def skip_path(model: AdminForConditionalGeneration, batch: Batch) -> dict[str, f
             for block in stack.residual_blocks():
                 if stack.config.normalizes_before or not isinstance(block, PostNorm):
                     continue
-                omega = block.omega.double().square().mean().sqrt().item() if isinstance(block, AdminPostNorm) else 1.0
+                omega = skip_factor(block)
 
                 def add(module: nn.Module, args: tuple, name: str = name, omega: float = omega) -> None:
                     deviation = args[0][masks[name]].double().std(-1, correction=0)

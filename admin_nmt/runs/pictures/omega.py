@@ -1,7 +1,6 @@
 """Drawing: ω of the sublayers."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -10,14 +9,13 @@ from matplotlib.ticker import MaxNLocator
 
 from ...hub.run_folder import OmegaFacts
 from ...model.modeling_admin import AdminForConditionalGeneration
-from ...model.omega import log_n
+from ...model.omega import CLOSED_FORMS
 from ...model.sublayers import Stack, count_sublayers
 from ...weights.omega import omega_by_sublayer
 from ...weights.profiling import omega_origin
 from .curves import legend_above, line_style, literal, save
 
 STACKS: tuple[Stack, Stack] = ("encoder", "decoder")
-CLOSED_FORMS: dict[str, Callable[[int], float]] = {"log_n": log_n, "n": math.sqrt}
 
 
 def plot_omega(models: Mapping[str, AdminForConditionalGeneration], path: Path) -> None:

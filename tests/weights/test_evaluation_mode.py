@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from admin_nmt.weights.modes import evaluation_mode
+from admin_nmt.weights.evaluation_mode import evaluation_mode
 
 
 @pytest.mark.parametrize("before", [True, False])
