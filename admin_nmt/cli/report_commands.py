@@ -122,10 +122,11 @@ def depth(
 
     And why ADMIN does not. New models of random weights read one batch of random ids. Shown by variant, and by depth of
     the encoder: the share of each sublayer's output variance that comes from its own residual branch, and how far the
-    encoder's output moves under a small random perturbation of the weights, or under Adam's first update (Liu et al.
-    2020, section 4). No training, no data; minutes on one core. The second part, gradients, reads sentences of the
-    built-in phrasebook: the norm of the loss's gradient at every sublayer, of the smallest, the shown and the largest
-    depth (Wang et al. 2019, equations 5 and 6), with --updates once more after so much training on the phrasebook.
+    encoder's output moves under a small random perturbation of the weights, or under Adam's first update (Liu, Liu
+    et al. 2020, section 4). No training, no data; minutes on one core. The second part, gradients, reads sentences of
+    the built-in phrasebook: the norm of the loss's gradient at every sublayer, of the smallest, the shown and the
+    largest depth (Wang et al. 2019, equations 5 and 6), with --updates once more after so much training on the
+    phrasebook.
 
     \b
     admin-nmt analyse depth --output model_cards/depth-analysis

@@ -208,7 +208,7 @@ def bucket_labels(cutoffs: Sequence[int]) -> list[str]:
 def word_accuracy(
     systems: Systems, references: Sequence[str], frequencies: Mapping[str, int], cutoffs: Sequence[int] = FREQUENCIES
 ) -> Buckets:
-    """F1 in percent of the words of each training frequency, as in figure 3 of Liu et al. 2020.
+    """F1 in percent of the words of each training frequency, as in figure 3 of Liu, Duh et al. 2020.
 
     A word of a translation is right if its reference has it, each occurrence once; precision and recall are taken over
     all the words of a bucket.

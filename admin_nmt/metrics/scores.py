@@ -200,8 +200,8 @@ def moses_tokenizer(language: str) -> Callable[[str], str]:
 
 
 def liu_tokens(sentences: Sequence[str], language: str) -> list[str]:
-    """Liu et al. 2020: Moses' tokens with hyphens split off (-a), of all punctuation only ’ replaced, as their test
-    sets are prepared (Transformer-Clinic, pre-process/wmt14en-*.sh)."""
+    """Liu, Duh et al. 2020: Moses' tokens with hyphens split off (-a), of all punctuation only ’ replaced, as in their
+    test sets (Transformer-Clinic, pre-process/wmt14en-*.sh)."""
     tokenizer = MosesTokenizer(lang=_spaced(language))
     lines = (line.replace("’", "'") for line in sentences)
     return [tokenizer.tokenize(line, aggressive_dash_splits=True, return_str=True) for line in lines]

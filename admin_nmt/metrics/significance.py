@@ -117,7 +117,7 @@ def smallest_p(first: Sequence[str], second: Sequence[str], columns: Sequence[Se
 
 
 def significance_matrix(systems: Systems, references: References, metric: Metric) -> dict[tuple[str, str], Difference]:
-    """Test every system (row) against every system (column), as in table 3 of Liu et al. 2020, and against itself."""
+    """Test every system (row) against every system (column) and itself, as in table 3 of Liu, Duh et al. 2020."""
     names = list(systems)
     matrix = {}
     for index, column in enumerate(names):

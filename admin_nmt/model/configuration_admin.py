@@ -60,9 +60,9 @@ class AdminConfig(PreTrainedConfig):
             or by one of their rivals: `deepnorm`, `b2t`, `ds_init`, `rezero`, `t_fixup`, `ln_scaling`, or
             `transparent_post_ln` and `transparent_pre_ln`, which are transparent attention (Bapna et al. 2018).
         omega_rule: where ω of `admin` comes from: `log_n` is ω² = (n+1)/ln(n+1) − 1 and `n` is ω² = n for a stack of n
-            sublayers; `profile`, the rule of Liu et al. 2020, and `profile_reference` measure it on one batch. Until
-            [`profile_omega`] has run, ω has the value of `log_n`: with these two rules `AdminTrainer` runs it on a new
-            model, a plain Trainer trains with that value.
+            sublayers; `profile`, the rule of Liu, Duh et al. 2020, and `profile_reference` measure it on one batch.
+            Until [`profile_omega`] has run, ω has the value of `log_n`: with these two rules `AdminTrainer` runs it on
+            a new model, a plain Trainer trains with that value.
         omega_profiled: whether ω was measured; set, with the rule, by [`profile_omega`]. It is for cards and pictures;
             whether a model is still to be measured is decided by [`needs_profiling`].
         train_omega: train ω as a vector of width `d_model` instead of keeping it constant, except that of the first

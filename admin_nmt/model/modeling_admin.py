@@ -1,6 +1,7 @@
 """Encoder-decoder Transformers for deep stacks: post-LN, ADMIN, pre-LN and DLCL, and the rivals of `rivals.py`.
 
-Sources: Liu et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Wang et al. 2019, *Learning Deep
+Sources: Liu, Duh et al. 2020, *Very Deep Transformers for Neural Machine Translation*; Liu, Liu et al. 2020,
+*Understanding the Difficulty of Training Transformers*, the paper of ADMIN; Wang et al. 2019, *Learning Deep
 Transformer Models for Machine Translation*. Shapes: B sentences, S source and T target positions, d = `d_model`, V the
 size of the target vocabulary.
 """

@@ -1,4 +1,4 @@
-"""ω of ADMIN in a new model: closed forms of Liu et al. 2020 and microsoft/admin-torch (`log_n`, `n`)."""
+"""ω of ADMIN in a new model: closed forms (`log_n`, `n`) of microsoft/admin-torch, after Liu, Liu et al. 2020."""
 
 import math
 from collections.abc import Callable

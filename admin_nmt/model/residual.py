@@ -38,7 +38,7 @@ class NormedResidual(Residual):
 
 
 class PostNorm(NormedResidual):
-    """Post-LN: x_i = LN(x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 1."""
+    """Post-LN: x_i = LN(x_{i−1} + f_i(x_{i−1})), Liu, Duh et al. 2020, eq. 1."""
 
     def forward(self, x: Tensor, f: Function) -> Tensor:
         return self.layer_norm(x + self.dropout(f(x)))
@@ -52,7 +52,7 @@ class PreNorm(NormedResidual):
 
 
 class AdminPostNorm(PostNorm):
-    """ADMIN: x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu et al. 2020, eq. 2.
+    """ADMIN: x_i = LN(ω_i ⊙ x_{i−1} + f_i(x_{i−1})), Liu, Duh et al. 2020, eq. 2.
 
     ω is a vector of width d_model, constant (a buffer) unless it is `trained` (a parameter).
     """

@@ -1,4 +1,4 @@
-"""ω of ADMIN, measured on one batch (Liu et al. 2020, *Very Deep Transformers*, section 3)."""
+"""ω of ADMIN, measured on one batch (Liu, Duh et al. 2020, *Very Deep Transformers*, section 3)."""
 
 import copy
 import math

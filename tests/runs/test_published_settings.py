@@ -1,7 +1,7 @@
 """The recipes and grids of the papers' own size against the published settings, each with its source.
 
-VD: Liu et al. 2020, arXiv 2008.07772. DL: Wang et al. 2019, arXiv 1906.01787. TC: LiyuanLucasLiu/Transformer-Clinic.
-DN: microsoft/deepnmt. DLc: wangqiangneu/dlcl. SN: fairseq, examples/scaling_nmt.
+VD: Liu, Duh et al. 2020, arXiv 2008.07772. DL: Wang et al. 2019, arXiv 1906.01787.
+TC: LiyuanLucasLiu/Transformer-Clinic. DN: microsoft/deepnmt. DLc: wangqiangneu/dlcl. SN: fairseq, examples/scaling_nmt.
 Where a source is silent, the comment of the grid or recipe says so, and whose settings were taken instead.
 """
 

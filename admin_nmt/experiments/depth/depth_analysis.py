@@ -1,7 +1,7 @@
 """Analysis of why depth makes training hard: how much each sublayer depends on its residual branch, and the effect.
 
-Source: Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, sections 4.1 and 4.2. The output of
-sublayer i is x̂_i = Σ_{j≤i} β_ij â_j, where â_j is the output of sublayer j's function scaled to variance 1, â_0 the
+Source: Liu, Liu et al. 2020, *Understanding the Difficulty of Training Transformers*, sections 4.1 and 4.2. The output
+of sublayer i is x̂_i = Σ_{j≤i} β_ij â_j, where â_j is the output of sublayer j's function scaled to variance 1, â_0 the
 embedding, and Σ_j β_ij² = 1. A small change of the weights changes the output by about Σ_i β_ii² times a constant: of
 order N sublayers for post-LN, of order log N for ADMIN and pre-LN.
 """

@@ -2,9 +2,9 @@
 
 New models of random weights read one batch of random ids. Shown by variant, and by depth of the encoder: the share of
 each sublayer's output variance that comes from its own residual branch, and how far the encoder's output moves when the
-weights are perturbed at random, or take Adam's first update (Liu et al. 2020, *Understanding the Difficulty of Training
-Transformers*, section 4). No training, no data; minutes on one core. And gradients by sublayer on the phrasebook, where
-post-LN's vanish with depth (Wang et al. 2019, section 2.2), if asked for after a short training too.
+weights are perturbed at random, or take Adam's first update (Liu, Liu et al. 2020, *Understanding the Difficulty of
+Training Transformers*, section 4). No training, no data; minutes on one core. And gradients by sublayer on the
+phrasebook, where post-LN's vanish with depth (Wang et al. 2019, section 2.2), if asked for after a short training too.
 """
 
 import math

@@ -80,7 +80,7 @@ ROWS = (
     Row(0, 2000, "below 10,000 pairs rarer pieces are hardly seen (Sennrich and Zhang 2019)", 3.4, TINY, TINY, 60, 500),
     Row(10_000, 8000, "as for Multi30k, 29,000 pairs", 4.75, SMALL, SMALL, 12),
     Row(100_000, 16_000, "as for msdocs-en-de, 374,000 pairs", 5.0, SMALL, BASE, 12),
-    Row(1_000_000, 32_000, "as for WMT'14, 4.5 million pairs (Liu et al. 2020)", 5.0, SMALL, DEEP, 12),
+    Row(1_000_000, 32_000, "as for WMT'14, 4.5 million pairs (Liu, Duh et al. 2020)", 5.0, SMALL, DEEP, 12),
 )
 MOST_UPDATES = {"cpu": 10_000, "gpu": 100_000}
 """A CPU makes so many in hours; more are for those who ask for them."""

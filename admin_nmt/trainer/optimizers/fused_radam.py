@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 
 
 def rectification(beta2: float, update: float) -> float | None:
-    """r_t of Liu et al. 2020, *On the Variance of the Adaptive Learning Rate*, algorithm 2; None while ρ_t ≤ 5."""
+    """r_t of Liu, Jiang et al. 2020, *On the Variance of the Adaptive Learning Rate*, alg. 2; None while ρ_t ≤ 5."""
     limit = 2 / (1 - beta2) - 1
     length = limit - 2 * update * beta2**update / (1 - beta2**update)
     if length <= 5:
