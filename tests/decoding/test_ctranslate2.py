@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import SHIFT, bit_flipped, random_texts, randomised, small_config
+from toy import SHIFT, bit_flipped, learn_to_copy, random_texts, randomised, small_config
 from transformers import AutoTokenizer, PreTrainedModel
 
 from admin_nmt import AdminForConditionalGeneration, Translator
@@ -34,25 +34,17 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tokenizer):
-    """Gives a model of a variant that learnt for a few updates to copy, so that its translations end.
+    """Gives a model of a variant that learnt to copy, so that its translations end, and not at once.
 
-    It learns besides not to end at once: CTranslate2 takes that out of the first softmax, which changes each score by
-    the logarithm of what it leaves, and two hypotheses of different lengths by different amounts.
+    CTranslate2 takes a first end of sentence out of the softmax, which changes each score by the logarithm of what it
+    leaves, and two hypotheses of different lengths by different amounts.
     """
 
     @functools.cache
     def build(variant: str) -> AdminForConditionalGeneration:
         torch.manual_seed(SHIFT)
         model = randomised(AdminForConditionalGeneration(small_config(variant=variant, vocab_size=len(tokenizer))))
-        batch = tokenizer(random_texts(24, seed=7), return_tensors="pt", padding=True)
-        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(60):
-            optimizer.zero_grad()
-            output = model(**batch, labels=labels)
-            (output.loss + 0.1 * output.logits[:, 0].log_softmax(-1)[:, 0].mean()).backward()
-            optimizer.step()
-        return model
+        return learn_to_copy(model, tokenizer, tokenizer, random_texts(24, seed=7), updates=80)
 
     return lambda variant="admin": copy.deepcopy(build(variant))
 
