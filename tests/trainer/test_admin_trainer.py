@@ -13,7 +13,6 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
@@ -238,24 +237,6 @@ def test_the_authors_profiling_batch_is_one_of_similar_pairs(new_model, argument
     assert batch["labels"].ne(-100).sum(1).tolist() == [data[index]["target_length"] for index in indices]
     longest = max(*data["source_length"], *data["target_length"])
     assert max(batch["labels"].numel(), batch["input_ids"].numel()) <= max(budget, longest)
-
-
-def test_early_stopping_and_best_checkpoint_follow_bleu(new_model, arguments, tokenizer):
-    data = text_pairs(tokenizer, 6)
-    steps = {f"{name}_strategy": "steps" for name in ("eval", "save")} | {"eval_steps": 1, "save_steps": 1}
-    best = {"load_best_model_at_end": True, "metric_for_best_model": "bleu", "max_steps": 50, "learning_rate": 0.0}
-    run = AdminTrainer(
-        new_model(vocab_size=len(tokenizer)),
-        arguments(eval_bleu=True, **steps, **best),
-        train_dataset=data,
-        eval_dataset=data,
-        processing_class=tokenizer,
-        callbacks=[EarlyStoppingCallback(early_stopping_patience=2)],
-    )
-    run.train()
-    assert run.state.global_step == 3
-    assert run.state.best_global_step == 1
-    assert run.state.best_metric == run.state.log_history[1]["eval_bleu"]
 
 
 class KeepWeights(TrainerCallback):

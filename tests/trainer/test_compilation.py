@@ -5,7 +5,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from toy import random_ids
 
-from admin_nmt import AdminForConditionalGeneration, AdminTrainer, AdminTrainingArguments
+from admin_nmt import AdminForConditionalGeneration, AdminTrainer
 from admin_nmt.trainer import admin_trainer, compilation
 from admin_nmt.trainer.arguments import enable_checkpointing
 from admin_nmt.trainer.compilation import compiled_layers, without_compilation
@@ -49,18 +49,14 @@ def test_few_graphs_for_any_depth_and_shape(tiny_config, checkpointing):
     assert not any(layer._compiled_call_impl for layer in model.model.encoder.layers)
 
 
-def test_a_run_compiles_its_layers_and_evaluates_without(tiny_config, tmp_path, monkeypatch):
+def test_a_run_compiles_its_layers_and_evaluates_without(new_model, arguments, monkeypatch):
     compiled, data = [], random_ids(24)
     monkeypatch.setattr(compilation.GradientCheckpointingLayer, "compile", lambda layer, **_: compiled.append(layer))
     stances = []
     monkeypatch.setattr(admin_trainer, "without_compilation", lambda: stances.append(1) or without_compilation())
-    model = AdminForConditionalGeneration(tiny_config())
-    quiet = {"eval_bleu": False, "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
-    args = AdminTrainingArguments(
-        str(tmp_path), max_tokens=40, max_steps=2, compile_layers=True, eval_strategy="epoch", **quiet
-    )
-    trainer = AdminTrainer(model, args, train_dataset=data, eval_dataset=data)
+    args = arguments(max_steps=2, compile_layers=True, eval_strategy="epoch")
+    trainer = AdminTrainer(new_model(), args, train_dataset=data, eval_dataset=data)
     trainer.train()
-    assert len(compiled) == 5
+    assert len(compiled) == 3
     trainer.evaluate()
     assert stances

@@ -1,7 +1,6 @@
 """Predicted memory against what PyTorch allocates, and what the prediction decides: checkpointing and batches."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from admin_nmt.trainer.memory_prediction import (
     CONTEXT_BYTES,
     FRAGMENTATION,
     BatchShape,
-    LiveStorages,
     RunMemory,
     fits,
     largest_shapes,
@@ -134,31 +132,6 @@ def test_60_12_fits_16_gb_where_the_papers_trained_it():
     config = AdminConfig(variant="admin", encoder_layers=60, decoder_layers=12, vocab_size=44_512)
     memory = predict_memory(config, args_of(max_tokens=3584, activation_checkpointing=True), BatchShape(14, 256, 256))
     assert fits(memory.peak_of(2), 16) and not fits(15e9, 16)
-
-
-def test_storages_count_once_and_while_they_live():
-    with LiveStorages() as memory:
-        kept = torch.zeros(100)
-        view = kept.view(10, 10)[2:]
-        dropped = torch.ones(50, dtype=torch.float64)
-        assert memory.live == 800
-        del dropped
-        view += 1
-        assert (memory.live, memory.peak) == (400, 800)
-        del kept, view
-        assert memory.live == 0
-        memory.restart()
-        assert memory.peak == 0
-
-
-def test_checkpointing_leaves_fewer_activations():
-    def activations(every: int | None) -> int:
-        kwargs = {"every_n_layers": every}
-        args = args_of(activation_checkpointing=every is not None, activation_checkpointing_kwargs=every and kwargs)
-        return predict_memory(AdminConfig(**small(2, 1, 300, 32)), args, SHAPE).activations
-
-    found = [activations(every) for every in (None, 2, 1)]
-    assert all(more > less for more, less in pairwise(found))
 
 
 def test_precision_accumulation_and_shared_parameters():

@@ -3,16 +3,13 @@
 import math
 import os
 import platform
-from datetime import timedelta
 
 import pytest
 import torch
-import torch.distributed as dist
 from accelerate.optimizer import AcceleratedOptimizer
 from distributed_worker import new_trainer
 from toy import StopAfter
 
-from admin_nmt.system.processes import wait_at_most
 from admin_nmt.trainer import admin_trainer, process_memory
 from admin_nmt.trainer.arguments import AdminTrainingArguments, optimizer_settings
 from admin_nmt.trainer.process_memory import keep_freed_memory, let_segments_grow
@@ -64,24 +61,20 @@ def test_attention_is_not_left_to_cudnn(tmp_path, monkeypatch, fields, expected)
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-@pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_a_run_may_go_on_with_or_without_checkpointing(tmp_path, before):
+@pytest.mark.parametrize(
+    "legs",
+    [
+        [{}, {"activation_checkpointing": True}],
+        pytest.param([{"dataloader_num_workers": 1}] * 2, marks=pytest.mark.slow),
+    ],
+    ids=["checkpointing", "workers"],
+)
+def test_a_run_goes_on_bit_for_bit_where_layers_are_recomputed_or_workers_load_the_batches(tmp_path, legs):
     """The recomputed layers draw the random numbers of the first time: dropout is the same."""
-    straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5), activation_checkpointing=before)
-    straight.train()
-    new_trainer(tmp_path / "run", 0.1, 1, StopAfter(2), activation_checkpointing=before).train()
-    resumed = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(5), activation_checkpointing=not before)
-    resumed.train(resume_from_checkpoint=True)
-    torch.testing.assert_close(resumed.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
-
-
-@pytest.mark.slow
-def test_workers_that_load_the_batches_change_no_number(tmp_path):
-    """Also on resume in the middle of an epoch."""
     straight = new_trainer(tmp_path / "straight", 0.1, 1, StopAfter(5))
     straight.train()
-    for update in (3, 5):
-        run = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(update), dataloader_num_workers=1)
+    for update, fields in zip((2, 5), legs, strict=True):
+        run = new_trainer(tmp_path / "run", 0.1, 1, StopAfter(update), **fields)
         run.train(resume_from_checkpoint=update == 5)
     torch.testing.assert_close(run.model.state_dict(), straight.model.state_dict(), rtol=0, atol=0)
 
@@ -95,18 +88,6 @@ def test_cudas_segments_grow_unless_the_environment_says_otherwise(monkeypatch):
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")
     let_segments_grow()
     assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
-
-
-def test_waiting_is_limited(tmp_path):
-    wait_at_most(timedelta(seconds=5))  # does nothing in a process that is alone
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    try:
-        group = dist.group.WORLD._get_backend(torch.device("cpu"))
-        assert group.options._timeout > timedelta(minutes=1)
-        wait_at_most(timedelta(seconds=50))
-        assert group.options._timeout == timedelta(seconds=50)
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("name", ["radam", "adam"])
