@@ -23,7 +23,10 @@ COLUMNS = "data.train.columns"
 REFUSED = dict.fromkeys(
     ("data", "data.train", "data.valid", "data.test", "data.root", "data.builtin", "data.valid_every"),
     "the text is named by --source and --target; leave this out",
-) | {"training.num_train_epochs": "the length of a run on your own text is training.max_steps; give that"}
+) | {
+    "training": "give its fields one by one, such as --training.max_steps 1000",
+    "training.num_train_epochs": "the length of a run on your own text is training.max_steps; give that",
+}
 """Fields that the options of the files or the plan say, each with what to do."""
 
 
@@ -81,17 +84,19 @@ def recipe_for(text: OwnText, overrides: list[str]) -> Path:
 
 
 def _columns_and_languages(text: OwnText, fields: dict[str, Any]) -> tuple[list[str] | None, list[str]]:
-    columns, languages = columns_and_languages(text.train, fields.get(COLUMNS), fields.get("languages"))
+    given = fields.get("languages")
+    try:
+        if given is not None:
+            check_languages(given)
+    except ValueError as error:
+        raise ValueError(f"--languages: {error}") from error
+    columns, languages = columns_and_languages(text.train, fields.get(COLUMNS), given)
     languages = languages or guess_languages(text.train)
     if languages is None:
         raise ValueError(
             f"{text.train}: the names do not say which languages these are; add the codes of source and target, such "
             "as --languages en de"
         )
-    try:
-        check_languages(languages)
-    except ValueError as error:
-        raise ValueError(f"--languages: {error}") from error
     return columns, languages
 
 

@@ -126,6 +126,8 @@ def test_pairs_in_one_file_with_languages_as_columns(working_folder, trained):
         (["--training.num_train_epochs", ".inf"], "--training.num_train_epochs"),
         (["--output_dir", "2024"], "--output_dir 2024"),
         (["--data.valid_every", "9"], "--data.valid_every"),
+        (["--training", "{max_steps: 9}"], "--training: "),
+        (["--languages", "[en, 5]"], "--languages: "),
     ],
 )
 def test_wrong_fields_are_refused_before_anything_is_read(working_folder, monkeypatch, options, named):
