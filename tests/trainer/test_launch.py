@@ -75,7 +75,7 @@ def test_two_processes_end_with_the_same_model(launcher, recipe_file, straight, 
 
 
 def test_sigterm_to_the_launcher_saves_and_stops(recipe_file, tmp_path):
-    """The same command then goes on from there; of one process: runs/own_text/test_own_run.py."""
+    """The same command then goes on from there; of one process: runs/own_text/test_own_recipe_file.py."""
     folder, log = tmp_path / "run", tmp_path / "log"
     with log.open("w") as output:
         long = command("ddp", recipe_file, folder, "--training.max_steps", "4000", "--training.eval_strategy", "no")
