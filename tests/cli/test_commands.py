@@ -15,12 +15,10 @@ import torch
 import typer
 from safetensors import SafetensorError
 from toy import error, invoke, random_texts, started_translation, toy_tokenizer
-from tqdm import tqdm
 from typer.testing import CliRunner
 
 from admin_nmt import AdminForConditionalGeneration, Translator
 from admin_nmt.cli.app import app, main
-from admin_nmt.cli.output import say
 from admin_nmt.cli.parsing import WithOverrides
 from admin_nmt.data.parallel_text import load_parallel
 from admin_nmt.data.tokenization.tokenizer_folder import save_tokenizers
@@ -400,10 +398,3 @@ def test_streams_that_the_shell_has_closed_are_empty(model, monkeypatch):
 )
 def test_errors_of_the_system_are_told_in_words(problem, named):
     assert named in describe(problem)
-
-
-def test_an_error_stands_on_a_line_of_its_own_beside_a_bar(capsys):
-    with tqdm(total=3, file=sys.stderr) as bar:
-        bar.update()
-        say("error: no")
-    assert "error: no" in capsys.readouterr().err.splitlines()

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,11 +50,18 @@ def trained(tokenizer):
     return lambda variant="admin": copy.deepcopy(build(variant))
 
 
-@pytest.fixture
-def stock(trained, tokenizer, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def exported(trained, tokenizer, tmp_path_factory) -> Path:
     """A stock Marian folder."""
-    export_standard(trained(), tokenizer, tmp_path / "stock")
-    return tmp_path / "stock"
+    folder = tmp_path_factory.mktemp("exported") / "stock"
+    export_standard(trained(), tokenizer, folder)
+    return folder
+
+
+@pytest.fixture
+def stock(exported, tmp_path) -> Path:
+    """The same, which a test may change."""
+    return shutil.copytree(exported, tmp_path / "stock")
 
 
 def pair(folder: Path, **options) -> tuple[Translator, Translator]:
