@@ -167,9 +167,10 @@ class AdminTrainer(TrainerHooks):
             ValueError: `label_smoothing_factor` is set beside the model's own.
         """
         config, smoothing = self.model.config, self.args.label_smoothing_factor
-        with_decoder_input = Seq2SeqCollator(config.pad_token_id, config.decoder_start_token_id)
+        pad = config.pad_token_id
+        with_decoder_input = Seq2SeqCollator(pad, config.decoder_start_token_id)
         if not hasattr(config, "label_smoothing"):
-            return LabelSmoothedLoss(smoothing, excluded=config.pad_token_id), with_decoder_input
+            return LabelSmoothedLoss(smoothing, padding=pad, excluded=pad), with_decoder_input
         if smoothing != 0:
             raise ValueError(
                 f"label_smoothing_factor is {smoothing}, but the model smooths its own loss; "
@@ -177,8 +178,8 @@ class AdminTrainer(TrainerHooks):
             )
         if self.args.adversarial_weight:  # which needs the logits
             model: Any = self.model
-            return LabelSmoothedLoss(config.label_smoothing, model.excluded_token), with_decoder_input
-        return None, with_decoder_input if self.compute_loss_func else Seq2SeqCollator(config.pad_token_id)
+            return LabelSmoothedLoss(config.label_smoothing, pad, model.excluded_token), with_decoder_input
+        return None, with_decoder_input if self.compute_loss_func else Seq2SeqCollator(pad)
 
     def choose_attention(self) -> None:
         """On a CPU, gives a model whose attention nobody named that which suits the longest training pair."""

@@ -22,12 +22,13 @@ class LabelSmoothedLoss:
     would weigh as much as those of many.
 
     Args:
-        epsilon: ε of label smoothing. excluded: id of a token that is never scored, or None.
+        epsilon: ε of label smoothing.
+        padding: id that no target has, or None.
+        excluded: id of a token that is never scored, or None.
     """
 
-    def __init__(self, epsilon: float, excluded: int | None) -> None:
-        self.epsilon = epsilon
-        self.excluded = excluded
+    def __init__(self, epsilon: float, padding: int | None, excluded: int | None) -> None:
+        self.epsilon, self.padding, self.excluded = epsilon, padding, excluded
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The sum over `labels` [B, T] for `outputs.logits` [B, T, V], divided by the target tokens of the update.
@@ -35,7 +36,7 @@ class LabelSmoothedLoss:
         Raises:
             ValueError: as [`without_padding`].
         """
-        labels = without_padding(labels, self.excluded, num_items_in_batch)
+        labels = without_padding(labels, self.padding, num_items_in_batch)
         loss, nll = label_smoothed_nll(outputs.logits.flatten(0, 1), labels.flatten(), self.epsilon, self.excluded)
         outputs["nll"] = nll.detach()
         return per_token(loss, labels, num_items_in_batch)
