@@ -127,13 +127,6 @@ def test_vocabularies_of_two_sizes_share_the_id_of_padding(recipe_file, source, 
         assert not any(side.pad_token_id in ids for ids in prepared.data["train"][name])
 
 
-def test_a_vocabulary_that_the_text_does_not_reach_is_reported(recipe_file, capsys):
-    sizes = "{vocab_size: 270, target_vocab_size: 9999, joint: false}"
-    size = len(prepare(load_recipe(recipe_file, ["--tokenizer", sizes])).target_tokenizer)
-    assert f"vocabulary 270 and {size}, " in (printed := capsys.readouterr().out)
-    assert "tokenizer.target_vocab_size 9999" in printed
-
-
 def test_tokens_that_the_vocabulary_lacks_are_reported(recipe_file, tmp_path, capsys):
     """Bytes leave none unknown; of words that no training text has, subword-nmt's pieces are."""
     lines = (tmp_path / "valid.tsv").read_text(encoding="utf-8").splitlines()

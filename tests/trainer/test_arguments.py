@@ -20,9 +20,7 @@ from admin_nmt.trainer.precision_and_attention import precision
     ("fields", "word"),
     [
         ({"optimizer": "sgd"}, "optimizer"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"generation_length_penalty": math.nan}, "generation_length_penalty"),
-        ({"adversarial_noise": -1.0}, "adversarial_noise"),
         ({"activation_checkpointing": "on"}, "activation_checkpointing"),
         ({"compile_layers": True, "torch_compile": True}, "torch_compile"),
         ({"deepspeed": {"zero_optimization": {"stage": 2}}}, "deepspeed"),

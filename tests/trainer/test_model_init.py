@@ -48,31 +48,19 @@ def same(one: tuple, other: tuple) -> bool:
     return one[0] == other[0] and all(torch.equal(tensor, other[1][name]) for name, tensor in one[1].items())
 
 
-def test_each_training_begins_with_a_new_model(model_init, arguments):
-    args = arguments(max_steps=3)
-    trainer = AdminTrainer(args=args, model_init=model_init, train_dataset=DATA)
-    runs, models = [], []
-    for _ in range(2):
-        trainer.train()
-        runs.append(facts(trainer))
-        models.append(trainer.model)
-    assert models[0] is not models[1] and same(*runs)
-    assert same(runs[0], facts(given(model_init, args)))
-
-
-def test_what_was_counted_in_one_training_is_forgotten_in_the_next(model_init, arguments):
+def test_each_training_begins_with_a_new_model_and_forgets_what_was_counted(model_init, arguments):
     """Early stopping too, which would end the second training after its second evaluation."""
     best = {"metric_for_best_model": "loss", "greater_is_better": True}  # of a loss that falls
     args, patience = arguments(max_steps=4, eval_strategy="steps", eval_steps=1, **best), EarlyStoppingCallback(3)
     data = {"train_dataset": DATA, "eval_dataset": DATA}
     trainer = AdminTrainer(args=args, model_init=model_init, callbacks=[patience], **data)
     trainer.train()
-    first = facts(trainer)
+    first, model = facts(trainer), trainer.model
     trainer.meter.add_tokens(7)
     trainer.stop_request.received = True
     trainer.train()
-    assert patience.early_stopping_patience_counter > 0
-    assert same(first, facts(trainer))
+    assert trainer.model is not model and patience.early_stopping_patience_counter > 0
+    assert same(first, facts(trainer)) and same(first, facts(given(model_init, args)))
 
 
 def test_a_stock_model_gets_its_loss_and_collator(model_init, arguments):
