@@ -28,6 +28,15 @@ LARGEST = {
 # Of MarianConfig and of its older releases, in whose files they stand: neither is a misspelt field of ours.
 LAYERDROP = ("encoder_layerdrop", "decoder_layerdrop")
 OTHERS = (*LAYERDROP, "static_position_embeddings")
+OF_OTHER_MODELS = {
+    **dict.fromkeys(("n_layer", "n_layers", "num_layers"), "encoder_layers and decoder_layers"),
+    **dict.fromkeys(("n_head", "n_heads", "num_heads"), "encoder_attention_heads and decoder_attention_heads"),
+    **dict.fromkeys(("ffn_dim", "d_ff", "intermediate_size"), "encoder_ffn_dim and decoder_ffn_dim"),
+    **dict.fromkeys(("dim", "hidden_dim", "embed_dim", "n_embd"), "d_model"),
+    **dict.fromkeys(("norm_type", "normalize_before"), "variant"),
+    **dict.fromkeys(("vocab", "n_vocab"), "vocab_size"),
+}
+"""Names that other models have for such fields, and what they are called here."""
 
 
 def check_shape(config: PreTrainedConfig) -> None:
@@ -178,6 +187,8 @@ class AdminConfig(PreTrainedConfig):
         # transformers keeps whatever it is given, so that a misspelt field would leave its default in place.
         known = {field.name for field in fields(self)}
         for name in vars(self).keys() - known - {*OTHERS}:
+            if name in OF_OTHER_MODELS:
+                raise ValueError(f"{name}: there is no such field; set {OF_OTHER_MODELS[name]}")
             if similar := get_close_matches(name, AdminConfig.__annotations__, 1, cutoff=0.8):
                 raise ValueError(f"{name}: there is no such field; did you mean {similar[0]}?")
         for name in LAYERDROP:

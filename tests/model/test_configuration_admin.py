@@ -28,6 +28,7 @@ NONSENSE = [
     ("pad_token_id", TWO_VOCABULARIES | {"vocab_size": 90, "pad_token_id": 99}),
     ("encoder_layers", {"encoder_layers": 6.5}),
     ("encoder_layer: .* encoder_layers", {"encoder_layer": 18}),
+    *((f"set {ours}", {theirs: 3}) for theirs, ours in {"n_layers": "encoder_layers", "hidden_dim": "d_model"}.items()),
     ("encoder_layerdrop", {"encoder_layerdrop": 0.1}),
 ]
 
