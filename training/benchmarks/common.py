@@ -213,7 +213,12 @@ def column(rounds: Sequence[Mapping[str, Any]], system: str, key: str) -> list[f
 
 
 def spread(values: Sequence[float], base: Sequence[float] | None = None) -> str:
-    """The median with the lowest and highest, of values or of their ratios to those of `base` in the same rounds."""
+    """The median with the lowest and highest, of values or of their ratios to those of `base` in the same rounds.
+
+    A dash where a base is 0, as the memory of a toy may be.
+    """
+    if base is not None and not all(base):
+        return "–"
     ratios = list(values) if base is None else [own / other for own, other in zip(values, base, strict=True)]
     low, high = min(ratios), max(ratios)
     return f"{median(ratios):.2f}" + (f" ({low:.2f}–{high:.2f})" if len(ratios) > 1 else "")
