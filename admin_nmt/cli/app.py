@@ -80,13 +80,9 @@ app.add_typer(report_commands.analyse, name="analyse", rich_help_panel=RESEARCH)
 def main() -> None:
     """Run the command line.
 
-    Threads that wait for each other sleep, unless the user has chosen otherwise: where other programs compute beside
-    them, threads that spin, as OpenMP's do by default, hold each other up. Set before torch is loaded, which reads it.
-
     A stream that the shell has closed, as `<&-` does, becomes the null device: Python has None for it, and the next
     file that is opened would take its number and get what libraries print.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (open until the end)
